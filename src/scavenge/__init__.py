@@ -1,0 +1,1 @@
+"""LLM evaluations on whatever inference servers happen to be alive."""

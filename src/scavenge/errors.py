@@ -1,0 +1,119 @@
+"""Every exception of scavenge and the exit code it stands for. Imports nothing of ours.
+
+What may go wrong with one request is an :data:`scavenge.types.Outcome`, a value; an exception says that somebody's
+call, file, plugin or run cannot go on. The data is in attributes, the sentence in ``__str__``: lower case, no full
+stop, naming the thing and the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+import attrs
+
+
+@attrs.frozen
+class Problem:
+    """One thing that is wrong in what the user wrote: *where* (``eval.toml: eval[1].max_retries``) and *what*."""
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+class ScavengeError(Exception):
+    """The base of every error that scavenge raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigError(ScavengeError):
+    """A file or an option is wrong; ``problems`` has all that is wrong, not only the first."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)
+
+
+class UsageError(ScavengeError):
+    """scavenge was called in a way that cannot work."""
+
+    exit_code = 2
+
+
+class PluginError(ScavengeError):
+    """A plugin failed; ``plugin`` names it."""
+
+    exit_code = 2
+
+    def __init__(self, plugin: str, message: str) -> None:
+        self.plugin = plugin
+        super().__init__(plugin, message)
+
+    def __str__(self) -> str:
+        return f"plugin {self.plugin}: {self.args[1]}"
+
+
+class SourceError(ScavengeError):
+    """An endpoint source cannot say which endpoints there are; the last listing stands."""
+
+
+class InfrastructureError(ScavengeError):
+    """A rollout failed through no fault of the model: its result is missing, not wrong."""
+
+
+class PoisonRequest(ScavengeError):
+    """A request was lost more often than ``max_lost`` allows: it is likely to be what kills the servers."""
+
+
+class LeaseRevoked(ScavengeError):
+    """The endpoint of a lease was lost while the lease was held; take another lease and start again."""
+
+
+class NoEndpointsError(ScavengeError):
+    """No usable endpoint within ``stall_timeout``; the run can be resumed."""
+
+    exit_code = 4
+
+
+class CircuitBroken(ScavengeError):
+    """Too many samples in a row failed for good; the run can be resumed."""
+
+    exit_code = 3
+
+
+class ResultsError(ScavengeError):
+    """The run folder cannot be read or written; ``path`` names the file."""
+
+    def __init__(self, path: object, message: str) -> None:
+        self.path = path
+        super().__init__(path, message)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.args[1]}"
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors inside nested exception groups, or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The exit status an error stands for: a bug of ours is 70, several errors count as the gravest."""
+    found = list(leaves(error))
+    if any(isinstance(leaf, KeyboardInterrupt) for leaf in found):
+        return 130
+    codes = [leaf.exit_code for leaf in found if isinstance(leaf, ScavengeError)]
+    return max(codes) if len(codes) == len(found) else 70

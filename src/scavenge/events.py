@@ -1,0 +1,123 @@
+"""What happened in a run, as frozen values for observers: progress, the event log, the summary. No decisions here.
+
+An observer is a plain callable ``(event) -> None`` that neither waits nor raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import attrs
+
+from scavenge.types import Attempt, EndpointId, RolloutRecord, Url
+
+
+@attrs.frozen
+class EndpointJoined:
+    """An endpoint was listed for the first time, or again after it had gone."""
+
+    endpoint_id: EndpointId
+    url: Url
+
+
+@attrs.frozen
+class EndpointChanged:
+    """The settings of a listed endpoint changed; ``what`` names the keys."""
+
+    endpoint_id: EndpointId
+    url: Url
+    what: str
+
+
+@attrs.frozen
+class EndpointDraining:
+    """An endpoint takes no new work: it is marked so, or its row vanished."""
+
+    endpoint_id: EndpointId
+    url: Url
+    why: str
+
+
+@attrs.frozen
+class EndpointLeft:
+    """An endpoint was removed."""
+
+    endpoint_id: EndpointId
+    url: Url
+
+
+@attrs.frozen
+class HealthChanged:
+    """An endpoint's health took another state; ``old`` and ``new`` are states' names in :mod:`scavenge.core.health`."""
+
+    url: Url
+    old: str
+    new: str
+    why: str
+
+
+@attrs.frozen
+class LeasesRevoked:
+    """The leases on a lost endpoint were ended."""
+
+    endpoint_id: EndpointId
+    url: Url
+    leases: int
+    why: str
+
+
+@attrs.frozen
+class SourceChanged:
+    """A source's listing changed state; ``message`` is the one line for the log. ``ok`` is false while it fails."""
+
+    source: str
+    ok: bool
+    message: str
+
+
+@attrs.frozen
+class AttemptEnded:
+    """One attempt at a request ended. ``tokens`` are the reply's."""
+
+    endpoint_id: EndpointId
+    attempt: Attempt
+    tokens: int
+
+
+@attrs.frozen
+class RolloutStarted:
+    """A rollout began."""
+
+    eval: str
+
+
+@attrs.frozen
+class RolloutFinished:
+    """A rollout's result is on disk."""
+
+    record: RolloutRecord
+
+
+@attrs.frozen
+class PoolWaiting:
+    """A pool has no usable endpoint since ``since_time`` (epoch) because of ``why``; an empty ``why`` ends the wait."""
+
+    endpoint_id: EndpointId
+    since_time: float
+    why: str
+
+
+@attrs.frozen
+class EvalGaveUp:
+    """An evaluation stopped waiting for its pool."""
+
+    eval: str
+    why: str
+
+
+Event: TypeAlias = (
+    "EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft | HealthChanged | LeasesRevoked | SourceChanged"
+    " | AttemptEnded | RolloutStarted | RolloutFinished | PoolWaiting | EvalGaveUp"
+)
+Observer: TypeAlias = Callable[[Event], None]

@@ -1,0 +1,124 @@
+"""The protocols that the edge, the plugins and the environments implement. Nothing here waits or decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Protocol
+
+from scavenge.types import (
+    Answer,
+    ChatRequest,
+    Completion,
+    Endpoint,
+    Example,
+    Healthy,
+    Listing,
+    Messages,
+    Outcome,
+    Rollout,
+)
+
+
+class EndpointSource(Protocol):
+    """Says which endpoints should exist."""
+
+    async def list_endpoints(self) -> Listing:
+        """The endpoints as they are listed now.
+
+        Raises :class:`scavenge.SourceError` (or anything) when it cannot say: the last listing stands. Cancelled at any
+        checkpoint, it leaves nothing behind.
+        """
+        ...
+
+
+class ModelClient(Protocol):
+    """Talks to one endpoint. Its connections live until :meth:`close`."""
+
+    async def ask(self, request: ChatRequest) -> Answer:
+        """Send one request and wait for the whole reply. What goes wrong is an outcome, never an exception.
+
+        Cancellation closes the connection, so that the server stops generating.
+        """
+        ...
+
+    async def probe(self, path: str) -> Healthy | Outcome:
+        """Ask ``GET {url}{path}`` whether the server is there and lists the model; the caller sets the deadline."""
+        ...
+
+    def close(self) -> None:
+        """Close the idle connections at once; those in use close when their exchange ends. Never waits."""
+        ...
+
+
+class ModelTransport(Protocol):
+    """Makes clients."""
+
+    def open_client(self, endpoint: Endpoint) -> ModelClient:
+        """A client for one endpoint's present settings; whoever calls this closes it."""
+        ...
+
+
+class ModelSession(Protocol):
+    """What a rollout sees of the model."""
+
+    async def chat(self, messages: Messages, **options: object) -> Completion:
+        """One request, retried as often as the run allows.
+
+        Raises :class:`scavenge.RequestFailed` when it cannot be answered. Cancelled, it gives back its slot.
+        """
+        ...
+
+
+class Environment:
+    """What is evaluated: examples, and how one is played out and scored. Subclass it, or give the same names.
+
+    versionadded: 0.1
+    """
+
+    multi_turn: ClassVar[bool] = True
+    """Whether a rollout may call the model more than once."""
+    backend: ClassVar[str] = "trio"
+    """``trio``; ``asyncio`` and ``sync`` run in worker processes."""
+    in_worker: ClassVar[bool] = False
+    """Whether it asks for a worker process of its own accord."""
+
+    def examples(self) -> Iterable[Example]:
+        """The dataset as a stream; read in a thread, so it may block. Ids are unique."""
+        raise NotImplementedError
+
+    async def play(self, example: Example, model: ModelSession) -> Rollout:
+        """Play one example out and score it. What it raises is this rollout's error."""
+        raise NotImplementedError
+
+    async def open(self) -> None:
+        """Called once before the first rollout."""
+
+    async def close(self) -> None:
+        """Called once after the last rollout, also when the run is cancelled (then for two seconds at most)."""
+
+
+class ResultLog(Protocol):
+    """Where finished rollouts are written."""
+
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Write whole lines and put them on disk before returning. Called in a thread, one call at a time.
+
+        Raises :class:`scavenge.errors.ResultsError`, after which the file holds whole lines only.
+        """
+        ...
+
+
+class AdmissionPolicy(Protocol):
+    """Decides how many requests one endpoint may have in flight. Pure: it is told what happens and what time it is."""
+
+    def observe(self, event: Any, now: float) -> None:
+        """Hear of something that happened on the endpoint."""
+        ...
+
+    def limit(self, now: float) -> int:
+        """The number of requests that may be in flight, at least 1."""
+        ...
+
+    def next_wake_at(self, now: float) -> float | None:
+        """When the limit may change by itself; ``None``: only after the next event."""
+        ...

@@ -1,0 +1,325 @@
+"""Frozen values that every ring shares: endpoints, requests, outcomes, records. No decisions here.
+
+Durations end in ``_s`` (seconds), instants in ``_at`` (seconds of the run's clock) or ``_time`` (Unix epoch seconds).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import ClassVar, NewType, TypeAlias
+
+import attrs
+
+from scavenge.errors import ScavengeError
+
+EndpointId = NewType("EndpointId", str)
+"""The name of a pool: endpoints with the same id are interchangeable."""
+
+Url = NewType("Url", str)
+"""The API root of one endpoint in normal form: no trailing slash, lower-case scheme and host, no default port."""
+
+Json: TypeAlias = "Mapping[str, object]"
+Messages: TypeAlias = "Sequence[Json]"
+
+
+# --- endpoints
+
+
+class ApiType(enum.Enum):
+    """Which of the OpenAI protocols an endpoint speaks."""
+
+    CHAT_COMPLETIONS = "openai_chat_completions"
+    COMPLETIONS = "openai_completions"
+
+
+@attrs.frozen
+class EndpointSpec:
+    """One endpoint as a source delivers it: raw values with the keys of ``endpoints.toml``, checked by the poller.
+
+    A field left at ``None`` is a key that is not there. ``drain_deadline`` is an aware UTC datetime: when the server
+    will be taken away (a preemption notice).
+    """
+
+    endpoint_id: object = None
+    model: object = None
+    url: object = None
+    key: object = None
+    max_concurrent: object = None
+    type: object = None
+    headers: object = attrs.field(default=None, repr=False)
+    draining: object = None
+    proxy: object = attrs.field(default=None, repr=False)
+    drain_deadline: datetime | None = None
+
+
+@attrs.frozen
+class Listing:
+    """What a source says there is: one entry an endpoint, either an :class:`EndpointSpec` or a raw table.
+
+    ``where`` names the place of the entries in messages (a file's name); entry *i* is ``{where}: endpoint[i]``.
+    """
+
+    endpoints: Sequence[EndpointSpec | Json]
+    where: str = "listing"
+
+
+@attrs.frozen
+class Endpoint:
+    """One inference server, checked: every field is valid and the API key has been looked up."""
+
+    endpoint_id: EndpointId
+    model: str
+    url: Url
+    key: str | None = None
+    """The name of the environment variable that holds the API key."""
+    secret: str | None = attrs.field(default=None, repr=False)
+    """The API key itself."""
+    max_concurrent: int | None = None
+    type: ApiType = ApiType.CHAT_COMPLETIONS
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    draining: bool = False
+    proxy: str | None = attrs.field(default=None, repr=False)
+    drain_deadline: datetime | None = None
+
+
+# --- one request and what becomes of it
+
+
+@attrs.frozen
+class ChatRequest:
+    """What is asked of a model. ``options`` are sent as they are (``temperature``, ``max_tokens``, ``tools`` ...)."""
+
+    messages: Messages
+    options: Json = attrs.field(factory=dict)
+    stream: bool = True
+    idle_timeout_s: float = 600.0
+
+
+@attrs.frozen
+class Usage:
+    """Tokens as the server counted them; ``None`` where it did not say."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+@attrs.frozen
+class Reply:
+    """A complete, well-formed reply. ``text`` may be empty."""
+
+    text: str
+    finish_reason: str
+    reasoning: str | None = None
+    tool_calls: tuple[Json, ...] = ()
+    usage: Usage = Usage()
+    raw: Json = attrs.field(factory=dict, repr=False)
+    """The reply in the shape of a non-streaming response, put together from the chunks when it was streamed."""
+
+
+class LostCause(enum.Enum):
+    """Who is to blame for a lost attempt."""
+
+    SERVER = "server"
+    """The endpoint or the way to it: counts towards ejection."""
+    LOCAL = "local"
+    """This machine (descriptors, all names failing, no network): nobody is blamed."""
+    REVOKED = "revoked"
+    """The lease ended because the endpoint was found to be lost; it has been blamed already."""
+
+
+@attrs.frozen
+class Ok:
+    name: ClassVar[str] = "ok"
+    reply: Reply
+    http_status: int = 200
+    message: ClassVar[None] = None
+
+
+@attrs.frozen
+class Lost:
+    """The endpoint went away under the request: costs it nothing."""
+
+    name: ClassVar[str] = "lost"
+    message: str
+    cause: LostCause = LostCause.SERVER
+    http_status: int | None = None
+
+
+@attrs.frozen
+class Busy:
+    """The endpoint asks for patience."""
+
+    name: ClassVar[str] = "busy"
+    message: str
+    http_status: int | None = None
+    retry_after_s: float | None = None
+
+
+@attrs.frozen
+class Failed:
+    """The endpoint answered, but with a fault of its own."""
+
+    name: ClassVar[str] = "failed"
+    message: str
+    http_status: int | None = None
+
+
+@attrs.frozen
+class Misrouted:
+    """The endpoint does not serve what it is listed for, or does not let us in.
+
+    ``curable`` tells 404 and TLS trouble, which may pass by itself, from 401 and 403, which end with new settings.
+    """
+
+    name: ClassVar[str] = "misrouted"
+    message: str
+    http_status: int | None = None
+    curable: bool = False
+
+
+@attrs.frozen
+class Rejected:
+    """The request's own fault: the same everywhere."""
+
+    name: ClassVar[str] = "rejected"
+    message: str
+    http_status: int | None = None
+    context_length: bool = False
+
+
+@attrs.frozen
+class TimedOut:
+    """``request_timeout`` passed."""
+
+    name: ClassVar[str] = "timeout"
+    message: str
+    http_status: ClassVar[None] = None
+
+
+Outcome: TypeAlias = "Ok | Lost | Busy | Failed | Misrouted | Rejected | TimedOut"
+
+
+@attrs.frozen
+class Healthy:
+    """A probe was answered. ``listed`` is false where the server has no list of models to look into."""
+
+    name: ClassVar[str] = "healthy"
+    listed: bool = True
+
+
+@attrs.frozen
+class Answer:
+    """What one exchange with an endpoint came to. ``first_byte_s`` runs from sending to the first byte of the reply."""
+
+    outcome: Outcome
+    first_byte_s: float | None = None
+
+
+@attrs.frozen
+class Attempt:
+    """The record of one attempt at a request."""
+
+    endpoint: Url
+    outcome: str
+    started_time: float
+    duration_s: float
+    http_status: int | None = None
+    first_byte_s: float | None = None
+    tokens_per_s: float | None = None
+    message: str | None = None
+
+
+@attrs.frozen
+class Completion:
+    """A reply with the attempts that it took."""
+
+    text: str
+    finish_reason: str
+    reasoning: str | None
+    tool_calls: tuple[Json, ...]
+    usage: Usage
+    attempts: tuple[Attempt, ...]
+    raw: Json = attrs.field(repr=False)
+
+
+class RequestFailed(ScavengeError):
+    """A request could not be answered: ``outcome`` is the last one, ``attempts`` are all."""
+
+    def __init__(self, outcome: Outcome, attempts: Sequence[Attempt]) -> None:
+        self.outcome = outcome
+        self.attempts = tuple(attempts)
+        super().__init__(outcome, self.attempts)
+
+    def __str__(self) -> str:
+        tried = len(self.attempts)
+        return f"{self.outcome.name} after {tried} attempt{'s' * (tried != 1)}: {self.outcome.message}"
+
+
+# --- evaluation
+
+
+@attrs.frozen
+class Example:
+    """One sample of a dataset. ``id`` is unique in it; ``error`` marks a row that could not be read."""
+
+    id: str
+    data: Json
+    error: str | None = None
+
+
+@attrs.frozen
+class Rollout:
+    """One sample played out and scored, as an environment returns it."""
+
+    completion: object
+    reward: float | None
+    metrics: Mapping[str, float] = attrs.field(factory=dict)
+    answer: object = None
+    info: Json = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class RolloutKey:
+    """What makes a result unique in a run folder."""
+
+    eval: str
+    example_id: str
+    rollout: int
+
+
+@attrs.frozen
+class ErrorInfo:
+    """Why a rollout has no result. ``counts`` is false for what the circuit breaker must not count."""
+
+    type: str
+    message: str
+    counts: bool = True
+
+
+@attrs.frozen
+class Timing:
+    """``queued_s`` waiting for slots, ``model_s`` with the model, ``total_s`` from start to end of the rollout."""
+
+    queued_s: float = 0.0
+    model_s: float = 0.0
+    total_s: float = 0.0
+
+
+@attrs.frozen
+class RolloutRecord:
+    """One finished rollout: a line of ``results.jsonl``. ``error`` is ``None`` when it is ok."""
+
+    key: RolloutKey
+    env_id: str
+    reward: float | None = None
+    metrics: Mapping[str, float] = attrs.field(factory=dict)
+    prompt: object = None
+    completion: object = None
+    answer: object = None
+    error: ErrorInfo | None = None
+    usage: Usage = Usage()
+    timing: Timing = Timing()
+    attempts: tuple[Attempt, ...] = ()
+    info: Json = attrs.field(factory=dict)
