@@ -1,10 +1,16 @@
-"""Hypothesis profiles: ``dev`` by default, ``ci`` under CI, ``machines`` for the long runs of ``nox -s machines``."""
+"""Hypothesis profiles, and the rule for tests that need something real.
+
+Profiles: ``dev`` by default, ``ci`` under CI, ``machines`` for the long runs of ``nox -s machines``.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 
+import pytest
 from hypothesis import HealthCheck, settings
+from real_parts import check_mark, refuse_missing_import, required
 
 settings.register_profile("dev", deadline=None, max_examples=50)
 settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, database=None)
@@ -12,3 +18,35 @@ settings.register_profile(
     "machines", deadline=None, max_examples=2000, stateful_step_count=100, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("SCAVENGE_HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark of :func:`real_parts.real` known."""
+    config.addinivalue_line("markers", "real(name, available, reason, excused): needs a real part (tests/real_parts.py)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Look for absent parts before any fixture starts them."""
+    for mark in item.iter_markers("real"):
+        check_mark(mark, insist=required())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Count a package that is absent as a failure where everything has to be there."""
+    report = yield
+    if required():
+        refuse_missing_import(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Count a module that skips itself in the same way as a failure, too."""
+    report = yield
+    if required():
+        refuse_missing_import(report)
+    return report

@@ -8,7 +8,7 @@ stop, naming the thing and the remedy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from contextlib import contextmanager
 
 import attrs
 
@@ -27,7 +27,7 @@ class Problem:
 class ScavengeError(Exception):
     """The base of every error that scavenge raises on purpose."""
 
-    exit_code: ClassVar[int] = 1
+    exit_code: int = 1
 
 
 class ConfigError(ScavengeError):
@@ -70,6 +70,18 @@ class InfrastructureError(ScavengeError):
     """A rollout failed through no fault of the model: its result is missing, not wrong."""
 
 
+class EnvironmentBroken(ScavengeError):
+    """An environment cannot be opened, or its dataset cannot be read on; ``eval`` names the evaluation."""
+
+    def __init__(self, eval_name: str, what: str, cause: Exception) -> None:
+        self.eval = eval_name
+        super().__init__(eval_name, what, cause)
+
+    def __str__(self) -> str:
+        _, what, cause = self.args
+        return f"eval {self.eval!r}: {what}: {type(cause).__name__}: {cause}"
+
+
 class PoisonRequest(ScavengeError):
     """A request was lost more often than ``max_lost`` allows: it is likely to be what kills the servers."""
 
@@ -88,6 +100,17 @@ class CircuitBroken(ScavengeError):
     """Too many samples in a row failed for good; the run can be resumed."""
 
     exit_code = 3
+
+
+class Interrupted(ScavengeError):
+    """A signal ended the run; the run can be resumed. ``exit_code`` is 128 and the signal's number (POSIX shells)."""
+
+    def __init__(self, signal_name: str, signal_number: int) -> None:
+        super().__init__(signal_name, signal_number)
+        self.exit_code = 128 + signal_number
+
+    def __str__(self) -> str:
+        return f"ended by {self.args[0]}"
 
 
 class ResultsError(ScavengeError):
@@ -117,3 +140,21 @@ def exit_code_of(error: BaseException) -> int:
         return 130
     codes = [leaf.exit_code for leaf in found if isinstance(leaf, ScavengeError)]
     return max(codes) if len(codes) == len(found) else 70
+
+
+@contextmanager
+def single_error() -> Iterator[None]:
+    """Let an error that is alone in a nursery's exception group out bare, so that callers need no ``except*``.
+
+    Cancellation passes through; several errors stay a group.
+    """
+    lone: BaseException | None = None
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        found = [leaf for leaf in leaves(group) if isinstance(leaf, Exception)]
+        if len(found) != 1 or any(not isinstance(leaf, Exception) for leaf in leaves(group)):
+            raise
+        lone = found[0]
+    if lone is not None:
+        raise lone from lone.__cause__  # the group it came in says nothing more

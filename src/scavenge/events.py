@@ -14,6 +14,30 @@ from scavenge.types import Attempt, EndpointId, RolloutRecord, Url
 
 
 @attrs.frozen
+class RunStarted:
+    """A run folder is open and the evaluations named will be played; ``kept`` results are in it from an earlier part."""
+
+    run_dir: str
+    evals: tuple[str, ...]
+    kept: int = 0
+
+
+@attrs.frozen
+class EvalSized:
+    """An evaluation's dataset was read to its end: ``rollouts`` are wanted in all, those that were kept included."""
+
+    eval: str
+    rollouts: int
+
+
+@attrs.frozen
+class RunStopping:
+    """The run takes no more samples and drops what is in flight, because of ``why``."""
+
+    why: str
+
+
+@attrs.frozen
 class EndpointJoined:
     """An endpoint was listed for the first time, or again after it had gone."""
 
@@ -77,12 +101,28 @@ class SourceChanged:
 
 
 @attrs.frozen
+class AttemptStarted:
+    """A request was sent to an endpoint."""
+
+    endpoint_id: EndpointId
+    url: Url
+
+
+@attrs.frozen
 class AttemptEnded:
     """One attempt at a request ended. ``tokens`` are the reply's."""
 
     endpoint_id: EndpointId
     attempt: Attempt
     tokens: int
+
+
+@attrs.frozen
+class AttemptDropped:
+    """An attempt was given up from our side: its rollout was cancelled."""
+
+    endpoint_id: EndpointId
+    url: Url
 
 
 @attrs.frozen
@@ -109,6 +149,13 @@ class PoolWaiting:
 
 
 @attrs.frozen
+class Warned:
+    """Something is wrong that does not end the run."""
+
+    message: str
+
+
+@attrs.frozen
 class EvalGaveUp:
     """An evaluation stopped waiting for its pool."""
 
@@ -117,7 +164,8 @@ class EvalGaveUp:
 
 
 Event: TypeAlias = (
-    "EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft | HealthChanged | LeasesRevoked | SourceChanged"
-    " | AttemptEnded | RolloutStarted | RolloutFinished | PoolWaiting | EvalGaveUp"
+    "RunStarted | EvalSized | RunStopping"
+    " | EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft | HealthChanged | LeasesRevoked | SourceChanged"
+    " | AttemptStarted | AttemptEnded | AttemptDropped | RolloutStarted | RolloutFinished | PoolWaiting | EvalGaveUp | Warned"
 )
 Observer: TypeAlias = Callable[[Event], None]

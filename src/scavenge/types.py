@@ -12,7 +12,7 @@ from typing import ClassVar, NewType, TypeAlias
 
 import attrs
 
-from scavenge.errors import ScavengeError
+from scavenge.errors import Problem, ScavengeError
 
 EndpointId = NewType("EndpointId", str)
 """The name of a pool: endpoints with the same id are interchangeable."""
@@ -82,6 +82,35 @@ class Endpoint:
     draining: bool = False
     proxy: str | None = attrs.field(default=None, repr=False)
     drain_deadline: datetime | None = None
+
+
+@attrs.frozen
+class PoolMode:
+    """What all endpoints of a pool have in common: the model, and whether they set ``max_concurrent``."""
+
+    model: str
+    capped: bool
+
+
+@attrs.frozen
+class BadRow:
+    """An entry of a listing that is wrong, and as much as it tells of the endpoint it speaks of.
+
+    ``endpoint_id`` and ``url`` are ``None`` where the entry has no valid one; entry ``index`` counts from 0.
+    """
+
+    problems: tuple[Problem, ...]
+    endpoint_id: EndpointId | None
+    url: Url | None
+    index: int
+
+
+@attrs.frozen
+class CheckedListing:
+    """A listing taken apart into what can be used and what is wrong, both in the order of the listing."""
+
+    endpoints: tuple[Endpoint, ...] = ()
+    bad: tuple[BadRow, ...] = ()
 
 
 # --- one request and what becomes of it
@@ -211,7 +240,7 @@ class Healthy:
 
 @attrs.frozen
 class Answer:
-    """What one exchange with an endpoint came to. ``first_byte_s`` runs from sending to the first byte of the reply."""
+    """What one exchange with an endpoint came to. ``first_byte_s`` runs from sending to the first byte of the body."""
 
     outcome: Outcome
     first_byte_s: float | None = None
@@ -253,8 +282,9 @@ class RequestFailed(ScavengeError):
         super().__init__(outcome, self.attempts)
 
     def __str__(self) -> str:
-        tried = len(self.attempts)
-        return f"{self.outcome.name} after {tried} attempt{'s' * (tried != 1)}: {self.outcome.message}"
+        tried, status = len(self.attempts), self.outcome.http_status
+        code = "" if status is None else f" (HTTP {status})"
+        return f"{self.outcome.name}{code} after {tried} attempt{'s' * (tried != 1)}: {self.outcome.message}"
 
 
 # --- evaluation

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from scavenge.types import (
     Answer,
@@ -17,6 +17,8 @@ from scavenge.types import (
     Outcome,
     Rollout,
 )
+
+T = TypeVar("T")
 
 
 class EndpointSource(Protocol):
@@ -104,6 +106,17 @@ class ResultLog(Protocol):
         """Write whole lines and put them on disk before returning. Called in a thread, one call at a time.
 
         Raises :class:`scavenge.errors.ResultsError`, after which the file holds whole lines only.
+        """
+        ...
+
+
+class Threads(Protocol):
+    """Runs what blocks somewhere else than in the event loop. Tests on a virtual clock run it in place instead."""
+
+    async def run(self, step: Callable[[], T], *, abandon_on_cancel: bool = False) -> T:
+        """Call *step* in a thread and wait for it.
+
+        Cancelled, it waits for *step* all the same, unless *abandon_on_cancel* says that nobody needs its result.
         """
         ...
 
