@@ -1,1 +1,37 @@
-"""config"""
+"""Evaluation files and endpoint rows: strictly read, every problem told at once, and written back without secrets."""
+
+from __future__ import annotations
+
+from scavenge.config.dump import dump
+from scavenge.config.endpoint_rows import check_listing, pool_modes
+from scavenge.config.load import load_run, load_run_text
+from scavenge.config.plugin_keys import structure_arguments, structure_plugin
+from scavenge.config.problems import Where, unknown_name
+from scavenge.config.schema import (
+    EvalSettings,
+    ImageSettings,
+    PolicySettings,
+    RunSettings,
+    SourceSettings,
+    WorkerSettings,
+    identity,
+)
+
+__all__ = [
+    "EvalSettings",
+    "ImageSettings",
+    "PolicySettings",
+    "RunSettings",
+    "SourceSettings",
+    "Where",
+    "WorkerSettings",
+    "check_listing",
+    "dump",
+    "identity",
+    "load_run",
+    "load_run_text",
+    "pool_modes",
+    "structure_arguments",
+    "structure_plugin",
+    "unknown_name",
+]
