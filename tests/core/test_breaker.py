@@ -1,0 +1,53 @@
+"""The circuit breaker ends a run in which nothing goes well any more."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scavenge.core.gates.breaker import CircuitBreaker
+from scavenge.types import ErrorInfo
+
+BAD = ErrorInfo("AuthError", "401 from the server")
+ROW = ErrorInfo("BadRow", "line 3", counts=False)
+
+
+def test_it_trips_at_the_limit_and_not_before():
+    breaker = CircuitBreaker(3)
+    assert [breaker.observe(BAD) for _ in range(3)] == [False, False, True]
+
+
+def test_a_success_in_between_starts_the_count_anew():
+    breaker = CircuitBreaker(2)
+    assert [breaker.observe(error) for error in (BAD, None, BAD, None, BAD)] == [False] * 5
+
+
+def test_an_error_that_does_not_count_neither_counts_nor_resets():
+    breaker = CircuitBreaker(2)
+    assert [breaker.observe(error) for error in (BAD, ROW, ROW, ROW, BAD)] == [False, False, False, False, True]
+
+
+def test_a_limit_of_zero_never_trips():
+    breaker = CircuitBreaker(0)
+    assert not any(breaker.observe(BAD) for _ in range(1000))
+
+
+def test_once_tripped_it_stays_so_and_keeps_its_reason():
+    breaker = CircuitBreaker(1)
+    breaker.observe(BAD)
+    assert breaker.observe(None)
+    assert breaker.observe(ErrorInfo("Late", "after the end"))
+    assert str(breaker.error()) == (
+        "1 samples in a row failed for good (max_consecutive_failures = 1), the last one with "
+        "AuthError: 401 from the server; remove the cause, then resume the run"
+    )
+    assert breaker.error().exit_code == 3
+
+
+@given(st.lists(st.sampled_from([None, BAD, ROW])), st.integers(0, 4))
+def test_it_has_tripped_exactly_when_that_many_in_a_row_failed(errors, limit):
+    breaker = CircuitBreaker(limit)
+    for error in errors:
+        breaker.observe(error)
+    counted = "".join("." if error is None else "x" for error in errors if error is not ROW)
+    assert breaker.tripped == (limit > 0 and "x" * limit in counted)

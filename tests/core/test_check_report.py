@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import attrs
+import orjson
+import pytest
+
+from scavenge.core.check_report import CheckReport, EndpointFinding, Machine, endpoint_table, machine_line
+from scavenge.errors import Problem
+
+FOUND = EndpointFinding(
+    endpoint_id="glm",
+    url="http://a/v1",
+    model="glm-4",
+    max_concurrent=8,
+    draining=False,
+    key="GLM_KEY, set",
+    proxy="none",
+    addresses="10.0.0.1",
+    tls="none",
+    outcome="healthy",
+    listed=True,
+    probe_s=0.0123,
+    said="",
+)
+LOST = attrs.evolve(FOUND, url="http://b/v1", outcome="lost", listed=False, said="connection refused")
+MACHINE = Machine(1024, "/data/runs", 5 << 30)
+
+
+def report(*endpoints: EndpointFinding, pools: tuple[str, ...] = ("glm",), **changes: object) -> CheckReport:
+    return attrs.evolve(CheckReport("f.toml", "endpoints", MACHINE, pools=pools, endpoints=endpoints), **changes)
+
+
+@pytest.mark.parametrize(
+    ("made", "exit_code", "says"),
+    [
+        (report(FOUND, LOST), 0, "every pool has a usable endpoint"),
+        (report(LOST), 4, "without a usable endpoint: glm"),
+        (report(attrs.evolve(FOUND, draining=True)), 4, "without a usable endpoint: glm"),
+        (report(FOUND, pools=("glm", "qwen")), 4, "without a usable endpoint: qwen"),
+        (report(pools=()), 4, "there is no endpoint"),
+        (report(FOUND, problems=(Problem("x", "wrong"),)), 2, "f.toml: 1 problem"),
+        (report(LOST, problems=(Problem("x", "wrong"), Problem("y", "wrong"))), 2, "f.toml: 2 problems"),
+    ],
+)
+def test_the_verdict_is_about_the_file_first_then_about_every_pool(made, exit_code, says):
+    assert made.exit_code == exit_code
+    assert made.verdict().endswith(says)
+
+
+def test_more_slots_than_file_descriptors_are_warned_of():
+    machine = attrs.evolve(MACHINE, descriptors=80)
+    made = report(FOUND, attrs.evolve(FOUND, max_concurrent=9), machine=machine)
+    assert made.machine_warnings() == ["17 slots need 81 file descriptors, the limit is 80: raise it with `ulimit -n`"]
+    assert report(FOUND, attrs.evolve(FOUND, max_concurrent=8), machine=machine).machine_warnings() == []
+
+
+def test_a_disk_that_is_nearly_full_is_warned_of():
+    made = report(FOUND, machine=attrs.evolve(MACHINE, free_bytes=100 << 20))
+    assert made.machine_warnings() == ["only 0.1 GiB free in output_dir /data/runs"]
+    assert report(FOUND, machine=Machine(1024)).machine_warnings() == []
+
+
+def test_the_machine_is_told_on_one_line():
+    uncapped = attrs.evolve(FOUND, max_concurrent=None)
+    assert machine_line(report(FOUND)) == "1024 file descriptors for 8 slots; 5.0 GiB free in output_dir /data/runs"
+    made = report(FOUND, uncapped, machine=Machine(1024))
+    assert machine_line(made) == "1024 file descriptors for 8 slots and 1 endpoints without a cap"
+
+
+def test_a_row_tells_what_was_found_of_an_endpoint():
+    table = endpoint_table([FOUND, attrs.evolve(LOST, max_concurrent=None, draining=True)])
+    rows = [dict(zip(table.head, row, strict=True)) for row in table.rows]
+    assert rows[0]["state"] == "healthy"
+    assert rows[0]["probe"] == "12 ms"
+    assert (rows[0]["model"], rows[0]["cap"], rows[0]["said"]) == ("glm-4", "8", "–")
+    assert rows[1]["state"] == "lost, draining"
+    assert (rows[1]["model"], rows[1]["cap"], rows[1]["said"]) == ("glm-4 (not confirmed)", "–", "connection refused")
+
+
+def test_the_report_goes_into_json_with_its_verdict():
+    document = orjson.loads(orjson.dumps(report(LOST, problems=(Problem("x", "wrong"),), warnings=("w",)).as_json()))
+    assert document["exit_code"] == 2
+    assert document["problems"] == ["x: wrong"]
+    assert document["warnings"] == ["w"]
+    assert document["unserved"] == ["glm"]
+    assert document["endpoints"][0]["outcome"] == "lost"
+    assert document["machine"]["descriptors"] == 1024

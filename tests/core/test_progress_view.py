@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scavenge.core.progress_view import ProgressView, RecentRate, duration
+from scavenge.events import (
+    AttemptEnded,
+    AttemptStarted,
+    EndpointChanged,
+    EndpointDraining,
+    EndpointJoined,
+    EndpointLeft,
+    EvalGaveUp,
+    EvalSized,
+    Event,
+    HealthChanged,
+    PoolWaiting,
+    RolloutFinished,
+    RunStarted,
+    RunStopping,
+    SourceChanged,
+)
+from scavenge.types import Attempt, EndpointId, ErrorInfo, RolloutKey, RolloutRecord, Url
+
+POOL, URL = EndpointId("glm"), Url("http://a/v1")
+T0 = 1_000_000.0
+
+
+def finished(error: ErrorInfo | None = None) -> RolloutFinished:
+    return RolloutFinished(RolloutRecord(RolloutKey("math", "1", 0), "chat", error=error))
+
+
+def ended(tokens: int) -> AttemptEnded:
+    return AttemptEnded(POOL, Attempt(URL, "ok", T0, 1.0), tokens)
+
+
+def view_after(*events: Event, now_time: float = T0) -> ProgressView:
+    view = ProgressView(T0)
+    for event in events:
+        view.on_event(event, now_time)
+    return view
+
+
+def test_a_total_is_known_once_every_dataset_is():
+    view = view_after(RunStarted("runs/x", ("a", "b"), kept=3), EvalSized("a", 10))
+    assert view.total is None
+    assert view.summary_line(T0).startswith("3/? done")
+    view.on_event(EvalSized("b", 20), T0)
+    assert view.total == 30
+    assert view.summary_line(T0).startswith("3/30 done")
+
+
+def test_a_size_that_is_told_before_the_start_is_kept():
+    assert view_after(EvalSized("a", 10), RunStarted("runs/x", ("a",))).total == 10
+
+
+def test_good_and_bad_results_are_done_and_only_bad_ones_failed():
+    view = view_after(finished(), finished(), finished(ErrorInfo("ValueError", "no")))
+    assert (view.done, view.ok, view.failed) == (3, 2, 1)
+    assert "3/? done, 1 failed, 0 in flight" in view.summary_line(T0)
+
+
+def test_in_flight_counts_attempts_and_never_falls_below_nothing():
+    view = view_after(AttemptStarted(POOL, URL), AttemptStarted(POOL, URL), ended(5))
+    assert view.in_flight == 1
+    view.on_event(ended(5), T0)
+    view.on_event(ended(5), T0)
+    assert view.in_flight == 0
+
+
+def test_tokens_a_second_are_those_of_the_last_half_minute():
+    view = ProgressView(T0)
+    view.on_event(ended(3000), T0 + 10)
+    assert view.tokens.per_s(T0 + 10) == 300
+    view.on_event(ended(600), T0 + 60)
+    assert view.tokens.per_s(T0 + 60) == 20
+    assert "20 tokens/s" in view.summary_line(T0 + 60)
+    assert view.tokens.per_s(T0 + 3600) == 0
+
+
+@given(st.lists(st.tuples(st.floats(0, 40), st.integers(0, 100)), max_size=60))
+def test_a_rate_agrees_with_a_plain_sum_and_holds_few_numbers(steps: list[tuple[float, int]]):
+    rate, now_time, told = RecentRate(30.0, T0), T0, []
+    for pause_s, amount in steps:
+        now_time += pause_s
+        rate.add(amount, now_time)
+        told.append((now_time, amount))
+    passed_s = max(1.0, min(30.0, now_time - T0))
+    surely = sum(amount for at, amount in told if at > now_time - 29)
+    at_most = sum(amount for at, amount in told if at > now_time - 31)
+    assert surely - 1e-6 <= rate.per_s(now_time) * passed_s <= at_most + 1e-6
+    assert len(rate._sums) <= 31
+
+
+def test_a_clock_that_is_set_back_loses_nothing():
+    rate = RecentRate(30.0, T0)
+    rate.add(10, T0 + 20)
+    rate.add(20, T0 + 5)
+    assert rate.per_s(T0 + 20) == 30 / 20
+
+
+def test_the_end_is_estimated_from_the_recent_speed():
+    view = view_after(RunStarted("runs/x", ("a",)), EvalSized("a", 100))
+    assert view.left_s(T0) is None
+    for _ in range(25):
+        view.on_event(finished(), T0 + 50)
+    assert view.left_s(T0 + 50) == 150
+    assert view.summary_line(T0 + 50).endswith("0:50, about 2:30 left")
+
+
+def test_no_end_is_estimated_while_something_is_waited_for():
+    view = view_after(RunStarted("runs/x", ("a",)), EvalSized("a", 2), finished(), now_time=T0 + 1)
+    view.on_event(PoolWaiting(POOL, T0, "no endpoint is listed"), T0 + 1)
+    assert view.summary_line(T0 + 5).endswith("| 0:05")
+
+
+def test_more_results_than_were_expected_leave_nothing_to_do():
+    view = view_after(RunStarted("runs/x", ("a",)), EvalSized("a", 1), finished(), finished(), now_time=T0 + 10)
+    assert view.left_s(T0 + 10) == 0
+
+
+@pytest.mark.parametrize(
+    ("events", "live", "listed"),
+    [
+        ([EndpointJoined(POOL, URL)], 0, 1),
+        ([EndpointJoined(POOL, URL), HealthChanged(URL, "probing", "live", "")], 1, 1),
+        ([EndpointJoined(POOL, URL), AttemptStarted(POOL, URL)], 1, 1),
+        (
+            [
+                HealthChanged(URL, "probing", "live", ""),
+                EndpointJoined(EndpointId("b"), URL),
+                EndpointJoined(POOL, URL),
+            ],
+            2,
+            2,
+        ),
+        ([EndpointJoined(POOL, URL), HealthChanged(URL, "live", "ejected", "x"), AttemptStarted(POOL, URL)], 0, 1),
+        ([EndpointJoined(POOL, URL), AttemptStarted(POOL, URL), EndpointDraining(POOL, URL, "x")], 0, 1),
+        (
+            [
+                EndpointJoined(POOL, URL),
+                AttemptStarted(POOL, URL),
+                EndpointDraining(POOL, URL, "x"),
+                EndpointChanged(POOL, URL, "headers"),
+            ],
+            0,
+            1,
+        ),
+        (
+            [
+                EndpointJoined(POOL, URL),
+                AttemptStarted(POOL, URL),
+                EndpointDraining(POOL, URL, "x"),
+                EndpointChanged(POOL, URL, "headers, draining"),
+            ],
+            1,
+            1,
+        ),
+        ([EndpointJoined(POOL, URL), AttemptStarted(POOL, URL), EndpointLeft(POOL, URL)], 0, 0),
+        (
+            [EndpointJoined(POOL, URL), AttemptStarted(POOL, URL), EndpointLeft(POOL, URL), EndpointJoined(POOL, URL)],
+            0,
+            1,
+        ),
+        (
+            [
+                EndpointJoined(POOL, URL),
+                EndpointJoined(EndpointId("b"), URL),
+                AttemptStarted(POOL, URL),
+                EndpointLeft(EndpointId("b"), URL),
+            ],
+            1,
+            1,
+        ),
+    ],
+)
+def test_an_endpoint_is_live_while_it_is_listed_healthy_and_not_draining(events, live, listed):
+    view = view_after(*events)
+    assert (view.live, view.endpoints) == (live, listed)
+    assert f"endpoints {live}/{listed}" in view.summary_line(T0)
+
+
+def test_waits_are_told_with_their_age_until_they_end():
+    view = view_after(PoolWaiting(POOL, T0, "no endpoint\nis listed"))
+    assert view.notes(T0 + 75) == ["glm has been waiting for 1:15: no endpoint is listed"]
+    view.on_event(PoolWaiting(POOL, T0 + 80, ""), T0 + 80)
+    view.on_event(PoolWaiting(POOL, T0 + 80, ""), T0 + 80)
+    assert view.notes(T0 + 90) == []
+
+
+def test_what_stops_the_run_and_who_gave_up_is_told():
+    view = view_after(RunStopping("SIGINT"), EvalGaveUp("math", "too long"), EvalGaveUp("code", "too long"))
+    assert view.notes(T0) == ["stopping: SIGINT", "given up: math, code"]
+
+
+def test_holdups_change_with_what_is_waited_for_but_not_with_its_reason():
+    view = view_after(PoolWaiting(POOL, T0, "one reason"))
+    before = view.holdups()
+    view.on_event(PoolWaiting(POOL, T0, "another reason"), T0 + 1)
+    assert view.holdups() == before
+    view.on_event(PoolWaiting(EndpointId("other"), T0, "why"), T0 + 1)
+    assert view.holdups() != before
+
+
+def test_events_of_no_interest_change_nothing():
+    assert view_after(SourceChanged("file", ok=False, message="unreadable")) == ProgressView(T0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-5.0, "0:00"), (7.9, "0:07"), (754.0, "12:34"), (3723.0, "1:02:03"), (360_000.0, "100:00:00")],
+)
+def test_durations_are_short(seconds, text):
+    assert duration(seconds) == text

@@ -1,0 +1,122 @@
+"""Listings become joins, changes and departures."""
+
+from __future__ import annotations
+
+import attrs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scavenge.core.roster import Added, Changed, Removed, Roster
+from scavenge.types import BadRow, CheckedListing, Endpoint, EndpointId, Url
+
+POOL = EndpointId("pool")
+
+
+def endpoint(name: str, pool: str = "pool", **settings: object) -> Endpoint:
+    return Endpoint(EndpointId(pool), "m", Url(f"http://{name}/v1"), **settings)  # type: ignore[arg-type]
+
+
+def listing(*endpoints: Endpoint, bad: tuple[BadRow, ...] = ()) -> CheckedListing:
+    return CheckedListing(endpoints, bad)
+
+
+def bad(pool: str | None, name: str | None) -> BadRow:
+    return BadRow((), pool and EndpointId(pool), name and Url(f"http://{name}/v1"), 0)  # type: ignore[arg-type]
+
+
+A, B = endpoint("a"), endpoint("b")
+DRAINING_A = attrs.evolve(A, draining=True)
+
+
+def test_a_first_listing_adds_and_the_same_again_changes_nothing():
+    roster = Roster.of(1)
+    assert roster.update(0, listing(A, B)) == (Added(A), Added(B))
+    assert roster.update(0, listing(A, B)) == ()
+    assert list(roster) == [A, B]
+
+
+def test_a_row_that_vanished_drains_at_once_and_is_gone_after_the_second_listing_without_it():
+    roster = Roster.of(1)
+    roster.update(0, listing(A, B))
+    assert roster.update(0, listing(B)) == (Changed(DRAINING_A, ("draining",)),)
+    assert roster.update(0, listing(B)) == (Removed(DRAINING_A),)
+
+
+def test_a_row_that_comes_back_in_between_works_on():
+    roster = Roster.of(1)
+    roster.update(0, listing(A, B))
+    roster.update(0, listing(B))
+    assert roster.update(0, listing(A, B)) == (Changed(A, ("draining",)),)
+    assert roster.update(0, listing(B)) == (Changed(DRAINING_A, ("draining",)),)
+
+
+def test_an_empty_listing_has_no_effect_until_the_next_is_empty_too():
+    roster = Roster.of(1)
+    roster.update(0, listing(A, B))
+    assert roster.update(0, listing()) == ()
+    assert roster.update(0, listing(A, B)) == ()
+    assert roster.update(0, listing()) == ()
+    assert roster.update(0, listing()) == (Removed(A), Removed(B))
+
+
+def test_changed_settings_are_told_by_name():
+    roster = Roster.of(1)
+    roster.update(0, listing(A))
+    new = attrs.evolve(A, key="K2", secret="s", max_concurrent=4)
+    assert roster.update(0, listing(new)) == (Changed(new, ("key", "secret", "max_concurrent")),)
+
+
+def test_a_bad_row_keeps_the_endpoint_it_speaks_of():
+    roster = Roster.of(1)
+    roster.update(0, listing(A, B))
+    for row in (bad("pool", "a"), bad(None, "a"), bad("pool", None), bad(None, None)):
+        for _ in range(3):
+            assert roster.update(0, listing(B, bad=(row,))) == ()
+
+
+def test_a_bad_row_of_another_endpoint_or_pool_keeps_nobody():
+    for row in (bad("pool", "c"), bad("other", "a"), bad("other", None)):
+        roster = Roster.of(1)
+        roster.update(0, listing(A, B))
+        assert roster.update(0, listing(B, bad=(row,))) == (Changed(DRAINING_A, ("draining",)),)
+
+
+def test_the_first_source_wins_an_endpoint_and_the_second_takes_over_when_it_lets_go():
+    mine, theirs = attrs.evolve(A, max_concurrent=1), attrs.evolve(A, max_concurrent=9)
+    roster = Roster.of(2)
+    assert roster.update(1, listing(theirs)) == (Added(theirs),)
+    assert roster.update(0, listing(mine, B)) == (Changed(mine, ("max_concurrent",)), Added(B))
+    assert roster.update(1, listing(theirs)) == ()
+    roster.update(0, listing(B))
+    assert roster.update(0, listing(B)) == (Changed(theirs, ("max_concurrent", "draining")),)
+
+
+def test_one_sources_empty_listing_takes_nothing_from_the_other():
+    roster = Roster.of(2)
+    roster.update(0, listing(A))
+    roster.update(1, listing(B))
+    roster.update(0, listing())
+    assert roster.update(0, listing()) == (Removed(A),)
+    assert list(roster) == [B]
+
+
+NAMES = st.sets(st.sampled_from("abcd"))
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), NAMES, st.booleans())))
+def test_changes_add_up_to_what_is_present(steps: list[tuple[int, set[str], bool]]):
+    roster, told = Roster.of(2), {}
+    for source, names, unreadable in steps:
+        rows = (bad(None, None),) if unreadable else ()
+        for change in roster.update(source, listing(*(endpoint(name) for name in sorted(names)), bad=rows)):
+            match change:
+                case Added(new):
+                    assert new.url not in told
+                    told[new.url] = new
+                case Changed(new, keys):
+                    assert keys
+                    assert told[new.url] != new
+                    told[new.url] = new
+                case Removed(old):
+                    assert told.pop(old.url) == old
+        assert {e.url: e for e in roster} == told

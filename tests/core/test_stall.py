@@ -1,0 +1,47 @@
+"""How long a pool has been getting nowhere."""
+
+from __future__ import annotations
+
+from scavenge.core.stall import StallClock
+from scavenge.types import Busy, Failed, Lost, Ok, Reply
+
+
+def test_a_pool_without_a_usable_endpoint_stalls_from_the_start():
+    clock = StallClock(10.0)
+    assert clock.stalled_s(15.0) == 5.0
+    clock.on_usable(False, 16.0)
+    assert clock.stalled_s(17.0) == 7.0
+
+
+def test_a_usable_endpoint_ends_the_stall_and_the_next_begins_anew():
+    clock = StallClock(0.0)
+    clock.on_usable(True, 5.0)
+    assert clock.stalled_s(1000.0) == 0.0
+    clock.on_usable(False, 1000.0)
+    assert clock.stalled_s(1004.0) == 4.0
+
+
+def test_nothing_but_busy_and_lost_is_a_stall_even_while_endpoints_look_usable():
+    clock = StallClock(0.0)
+    clock.on_usable(True, 0.0)
+    clock.on_outcome(Lost("reset"), 10.0)
+    clock.on_outcome(Busy("429"), 70.0)
+    assert clock.stalled_s(70.0) == 60.0
+
+
+def test_silence_after_a_loss_is_no_stall():
+    clock = StallClock(0.0)
+    clock.on_usable(True, 0.0)
+    clock.on_outcome(Lost("reset"), 10.0)
+    assert clock.stalled_s(5000.0) == 0.0
+
+
+def test_any_other_outcome_ends_a_barren_stretch():
+    for good in (Ok(Reply("", "stop")), Failed("boom")):
+        clock = StallClock(0.0)
+        clock.on_usable(True, 0.0)
+        clock.on_outcome(Lost("reset"), 10.0)
+        clock.on_outcome(good, 20.0)
+        clock.on_outcome(Lost("reset"), 100.0)
+        clock.on_outcome(Lost("reset"), 101.0)
+        assert clock.stalled_s(101.0) == 1.0
