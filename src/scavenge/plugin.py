@@ -1,0 +1,167 @@
+"""What a plugin is written against: the hooks, the descriptors that they return, and the types behind those.
+
+A hook is a plain function that returns a list of descriptors; it never waits. What waits lives behind a descriptor.
+A descriptor carries the attrs class of its configuration, so that a plugin's keys are validated like scavenge's own.
+
+versionadded: 0.1
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import attrs
+import pluggy
+
+from scavenge.errors import InfrastructureError, SourceError
+from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, Environment, ModelSession
+from scavenge.types import EndpointSpec, Example, Json, Listing, Rollout
+
+__all__ = [
+    "AdmissionPolicy",
+    "AdmissionPolicyType",
+    "EndpointSource",
+    "EndpointSourceType",
+    "EndpointSpec",
+    "Environment",
+    "EnvironmentType",
+    "Example",
+    "InfrastructureError",
+    "Listing",
+    "ModelSession",
+    "Rollout",
+    "Scorer",
+    "SourceError",
+    "hookimpl",
+    "hookspec",
+    "scavenge_admission_policies",
+    "scavenge_endpoint_sources",
+    "scavenge_environments",
+    "scavenge_scorers",
+]
+
+hookspec = pluggy.HookspecMarker("scavenge")
+hookimpl = pluggy.HookimplMarker("scavenge")
+"""Marks a plugin's function as the implementation of the hook of the same name."""
+
+
+def _check_name(descriptor: object, field: attrs.Attribute[str], value: object) -> None:
+    if not isinstance(value, str) or not value or value != value.strip():
+        raise TypeError(f"{type(descriptor).__name__}: name must be a non-empty string, got {value!r}")
+    if ":" in value:
+        raise ValueError(f'{type(descriptor).__name__}: name "{value}" has a colon, which names a Python object')
+
+
+def _check_config(descriptor: object, field: attrs.Attribute[type], value: object) -> None:
+    if not isinstance(value, type) or not attrs.has(value):
+        raise TypeError(f"{type(descriptor).__name__}: config must be an attrs class, got {value!r}")
+
+
+def _check_callable(descriptor: object, field: attrs.Attribute[Any], value: Any) -> None:
+    kind = f"{type(descriptor).__name__}: {field.name}"
+    if not callable(value):
+        raise TypeError(f"{kind} must be callable, got {value!r}")
+    if inspect.iscoroutinefunction(value):
+        raise TypeError(f"{kind} must be a plain function, got the coroutine function {value.__qualname__}")
+    if inspect.isasyncgenfunction(value):
+        raise TypeError(f"{kind}: decorate {value.__qualname__} with contextlib.asynccontextmanager")
+
+
+@attrs.frozen
+class EndpointSourceType:
+    """A kind of endpoint source: ``[[source]]`` with ``type = name`` and the keys of ``config``.
+
+    ``open(config)`` gives an async context manager that yields the source; scavenge enters it when the run starts and
+    leaves it when the run ends.
+
+    versionadded: 0.1
+    """
+
+    name: str = attrs.field(validator=_check_name)
+    config: type = attrs.field(validator=_check_config)
+    open: Callable[..., AbstractAsyncContextManager[EndpointSource]] = attrs.field(validator=_check_callable)
+
+
+@attrs.frozen
+class AdmissionPolicyType:
+    """A kind of admission policy: ``[admission]`` with ``policy = name`` and the keys of ``config``.
+
+    ``create(config)`` makes the policy of one endpoint.
+
+    versionadded: 0.1
+    """
+
+    name: str = attrs.field(validator=_check_name)
+    config: type = attrs.field(validator=_check_config)
+    create: Callable[..., AdmissionPolicy] = attrs.field(validator=_check_callable)
+
+
+@attrs.frozen
+class EnvironmentType:
+    """A kind of environment: ``[[eval]]`` with ``env_id = name`` and ``env_args`` with the keys of ``config``.
+
+    ``create(config)`` makes the environment of one evaluation before anything is started; it may read a file's
+    beginning, and raises :class:`scavenge.errors.ConfigError` (each problem's ``where`` names the key of ``env_args``)
+    or ``ValueError`` when the evaluation cannot work.
+
+    versionadded: 0.1
+    """
+
+    name: str = attrs.field(validator=_check_name)
+    config: type = attrs.field(validator=_check_config)
+    create: Callable[..., Environment] = attrs.field(validator=_check_callable)
+
+
+@attrs.frozen
+class Scorer:
+    """A way to score a reply: ``score(reply, answer, row) -> float``.
+
+    ``reply`` is the text that ``extract`` left of the model's reply, ``answer`` the row's value or ``None`` where it
+    has none, ``row`` the whole row. What ``score`` raises is that rollout's error.
+
+    versionadded: 0.1
+    """
+
+    name: str = attrs.field(validator=_check_name)
+    score: Callable[[str, object, Json], float | None] = attrs.field(validator=_check_callable)
+    normalize: bool = True
+    """Whether ``reply`` and a text ``answer`` pass through the environment's normalisers first."""
+    needs_answer: bool = False
+    """Whether a row without an answer is an error of that row."""
+    in_thread: bool = True
+    """Whether ``score`` is called in a thread (several at once), so that it may block; false: in the event loop."""
+
+
+@hookspec
+def scavenge_endpoint_sources() -> Sequence[EndpointSourceType]:  # type: ignore[empty-body]  # a specification
+    """Name the kinds of endpoint source that this plugin adds.
+
+    versionadded: 0.1
+    """
+
+
+@hookspec
+def scavenge_admission_policies() -> Sequence[AdmissionPolicyType]:  # type: ignore[empty-body]  # a specification
+    """Name the admission policies that this plugin adds.
+
+    versionadded: 0.1
+    """
+
+
+@hookspec
+def scavenge_environments() -> Sequence[EnvironmentType]:  # type: ignore[empty-body]  # a specification
+    """Name the environments that this plugin adds.
+
+    versionadded: 0.1
+    """
+
+
+@hookspec
+def scavenge_scorers() -> Sequence[Scorer]:  # type: ignore[empty-body]  # a specification
+    """Name the scorers that this plugin adds.
+
+    versionadded: 0.1
+    """

@@ -1,0 +1,61 @@
+"""What scavenge itself adds, through the same hooks as any plugin."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+from scavenge.core.choice import choice
+from scavenge.core.limits.fixed import Fixed, FixedSettings
+from scavenge.core.numeric import numeric
+from scavenge.core.score import exact_match, includes, regex, unscored
+from scavenge.edge.sources.file import FileSource, FileSourceConfig
+from scavenge.environments.chat import ChatSettings, create_chat
+from scavenge.environments.mathscore import math_equal
+from scavenge.plugin import AdmissionPolicyType, EndpointSourceType, EnvironmentType, Scorer, hookimpl
+from scavenge.testing.source import SimulatedConfig, open_simulated
+
+
+@asynccontextmanager
+async def open_file(config: FileSourceConfig) -> AsyncIterator[FileSource]:
+    """The source that reads the configured file. Nothing is held open."""
+    yield FileSource(config.path)
+
+
+class BuiltinPlugin:
+    """scavenge's own hook implementations. ``find_scorer`` is the look-up of the registry they are added to."""
+
+    def __init__(self, find_scorer: Callable[[str], Scorer]) -> None:
+        self._find_scorer = find_scorer
+
+    @hookimpl
+    def scavenge_endpoint_sources(self) -> list[EndpointSourceType]:
+        """``file`` and ``simulated``."""
+        return [
+            EndpointSourceType("file", FileSourceConfig, open_file),
+            EndpointSourceType("simulated", SimulatedConfig, open_simulated),
+        ]
+
+    @hookimpl
+    def scavenge_admission_policies(self) -> list[AdmissionPolicyType]:
+        """``fixed``."""
+        return [AdmissionPolicyType("fixed", FixedSettings, Fixed)]
+
+    @hookimpl
+    def scavenge_environments(self) -> list[EnvironmentType]:
+        """``chat``."""
+        return [EnvironmentType("chat", ChatSettings, partial(create_chat, find_scorer=self._find_scorer))]
+
+    @hookimpl
+    def scavenge_scorers(self) -> list[Scorer]:
+        """The scorers of ``chat``."""
+        return [
+            Scorer("exact_match", exact_match, needs_answer=True, in_thread=False),
+            Scorer("includes", includes, needs_answer=True, in_thread=False),
+            Scorer("numeric", numeric, normalize=False, needs_answer=True, in_thread=False),
+            Scorer("choice", choice, normalize=False, needs_answer=True, in_thread=False),
+            Scorer("regex", regex, normalize=False, needs_answer=True, in_thread=False),
+            Scorer("math", math_equal, normalize=False, needs_answer=True),
+            Scorer("none", unscored, normalize=False, in_thread=False),
+        ]

@@ -1,0 +1,105 @@
+"""Finds plugins and knows what they add. Nothing is loaded when this is imported; each call loads afresh.
+
+It decides which plugins take part and what a name stands for. It must not know what a descriptor is used for.
+
+Invariants: a plugin takes part as a whole or not at all; one that fails is kept with its error and harms nobody who
+does not ask for what it would have added; the order in which plugins are found does not matter, since a name that two
+of them add stands for nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+import attrs
+
+from scavenge.environments.references import load_scorer
+from scavenge.errors import PluginError
+from scavenge.plugins.builtin import BuiltinPlugin
+from scavenge.plugins.collect import collect
+from scavenge.plugins.registry import Plugin, Registry
+
+GROUP = "scavenge"
+DISABLE_VARIABLE = "SCAVENGE_DISABLE_PLUGINS"
+
+
+@attrs.frozen
+class _Disabled:
+    """Which plugins the user turned off."""
+
+    every: bool = False
+    names: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_text(cls, text: str) -> _Disabled:
+        names = frozenset(_normal(name) for name in text.split(",") if name.strip())
+        return cls(every=names == {"1"}, names=names)
+
+    def covers(self, plugin: Plugin) -> bool:
+        return self.every or not self.names.isdisjoint({_normal(plugin.name), _normal(plugin.distribution or "")})
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def load_plugins(
+    environ: Mapping[str, str] | None = None,
+    *,
+    entry_points: Iterable[importlib.metadata.EntryPoint] | None = None,
+    plugins: Mapping[str, object] | None = None,
+) -> Registry:
+    """Load scavenge's own plugin, the given ``plugins`` (name to module or object), and those that are installed.
+
+    ``SCAVENGE_DISABLE_PLUGINS`` in ``environ`` (the process's own by default) turns installed ones off: ``1`` all of
+    them, else a list of names of plugins or distributions with commas between.
+
+    Raises nothing that a plugin raises: what fails is in :attr:`Registry.plugins` with its error.
+    """
+    environ = os.environ if environ is None else environ
+    registry = Registry(load_scorer=load_scorer)
+    builtin = BuiltinPlugin(find_scorer=partial(registry.scorer, where="scorer"))
+    registry.add(Plugin("scavenge", "scavenge", _own_version()), collect("scavenge", builtin))
+    for name, plugin in (plugins or {}).items():
+        _add(registry, Plugin(name), plugin)
+    found = importlib.metadata.entry_points(group=GROUP) if entry_points is None else entry_points
+    disabled = _Disabled.from_text(environ.get(DISABLE_VARIABLE, ""))
+    for entry_point in sorted(found, key=lambda entry_point: (entry_point.name, entry_point.value)):
+        _load_one(registry, entry_point, disabled)
+    return registry
+
+
+def _own_version() -> str | None:
+    try:
+        return importlib.metadata.version("scavenge")
+    except importlib.metadata.PackageNotFoundError:  # run from its sources
+        return None
+
+
+def _load_one(registry: Registry, entry_point: importlib.metadata.EntryPoint, disabled: _Disabled) -> None:
+    distribution = entry_point.dist
+    plugin = Plugin(
+        entry_point.name,
+        None if distribution is None else distribution.name,
+        None if distribution is None else distribution.version,
+    )
+    if disabled.covers(plugin):
+        registry.add_failure(attrs.evolve(plugin, error=f"turned off by {DISABLE_VARIABLE}", disabled=True))
+        return
+    try:
+        loaded = entry_point.load()
+    except (Exception, SystemExit) as exc:
+        registry.add_failure(attrs.evolve(plugin, error=f"cannot be imported: {type(exc).__name__}: {exc}"))
+        return
+    _add(registry, plugin, loaded)
+
+
+def _add(registry: Registry, plugin: Plugin, loaded: object) -> None:
+    try:
+        registry.add(plugin, collect(plugin.label, loaded))
+    except PluginError as exc:
+        registry.add_failure(attrs.evolve(plugin, error=str(exc.args[1])))

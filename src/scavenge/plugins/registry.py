@@ -1,0 +1,157 @@
+"""What each registered name stands for, and which plugin it comes from.
+
+It decides between plugins that add the same name: neither has it. It must not know how plugins are found.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+import attrs
+
+from scavenge.core.naming import listed, shown, suggestion
+from scavenge.errors import ConfigError, PluginError, Problem
+from scavenge.plugin import AdmissionPolicyType, EndpointSourceType, EnvironmentType, Scorer
+from scavenge.plugins.collect import Collected
+
+T = TypeVar("T", EndpointSourceType, AdmissionPolicyType, EnvironmentType, Scorer)
+
+
+@attrs.frozen
+class Plugin:
+    """One plugin and what became of it. ``adds`` holds pairs of a kind and a name."""
+
+    name: str
+    distribution: str | None = None
+    version: str | None = None
+    adds: tuple[tuple[str, str], ...] = ()
+    error: str | None = None
+    disabled: bool = False
+
+    @property
+    def label(self) -> str:
+        """The plugin as messages call it: its name, and the distribution where that is another."""
+        return self.name if self.distribution in (None, self.name) else f"{self.name} ({self.distribution})"
+
+
+class _Shelf(Generic[T]):
+    """The descriptors of one kind. A name may have several owners; then it stands for nothing."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._items: dict[str, list[tuple[T, str]]] = {}
+
+    def put(self, owner: str, items: tuple[T, ...]) -> list[tuple[str, str]]:
+        for item in items:
+            self._items.setdefault(item.name, []).append((item, owner))
+        return [(self.kind, item.name) for item in items]
+
+    def every(self) -> Iterator[tuple[T, str]]:
+        return itertools.chain.from_iterable(self._items.values())
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._items))
+
+    def find(self, name: str) -> tuple[T, str] | None:
+        found = self._items.get(name, [])
+        if len(found) > 1:
+            owners = sorted(owner for _, owner in found)
+            raise PluginError(
+                " and ".join(owners),
+                f"each adds the {self.kind} {shown(name)}; turn one off with SCAVENGE_DISABLE_PLUGINS, or remove it",
+            )
+        return found[0] if found else None
+
+
+class Registry:
+    """Everything that plugins add, by name. ``plugins`` are all that were found, those that failed included."""
+
+    def __init__(self, load_scorer: Callable[[str, str], Scorer]) -> None:
+        self.plugins: tuple[Plugin, ...] = ()
+        self._load_scorer = load_scorer
+        self._sources: _Shelf[EndpointSourceType] = _Shelf("endpoint source")
+        self._policies: _Shelf[AdmissionPolicyType] = _Shelf("admission policy")
+        self._environments: _Shelf[EnvironmentType] = _Shelf("environment")
+        self._scorers: _Shelf[Scorer] = _Shelf("scorer")
+
+    def add(self, plugin: Plugin, collected: Collected) -> None:
+        """Take in what a plugin adds."""
+        adds = [
+            *self._sources.put(plugin.label, collected.sources),
+            *self._policies.put(plugin.label, collected.policies),
+            *self._environments.put(plugin.label, collected.environments),
+            *self._scorers.put(plugin.label, collected.scorers),
+        ]
+        self.plugins += (attrs.evolve(plugin, adds=tuple(adds)),)
+
+    def add_failure(self, plugin: Plugin) -> None:
+        """Keep a plugin that takes no part; its ``error`` says why."""
+        self.plugins += (plugin,)
+
+    def source_type(self, name: str, where: str = "source.type") -> EndpointSourceType:
+        """The endpoint source of that name.
+
+        Raises :class:`scavenge.errors.ConfigError` at ``where`` for a name that nobody adds,
+        :class:`scavenge.errors.PluginError` for one that several do. So do the other look-ups.
+        """
+        return self._look_up(self._sources, name, where)
+
+    def policy(self, name: str, where: str = "admission.policy") -> AdmissionPolicyType:
+        """The admission policy of that name."""
+        return self._look_up(self._policies, name, where)
+
+    def environment(self, name: str, where: str = "env_id") -> EnvironmentType:
+        """The environment of that name."""
+        return self._look_up(self._environments, name, where)
+
+    def scorer(self, name: str, where: str = "scorer") -> Scorer:
+        """The scorer of that name, or the function that ``package.module:function`` refers to."""
+        return self._load_scorer(name, where) if ":" in name else self._look_up(self._scorers, name, where)
+
+    def _look_up(self, shelf: _Shelf[T], name: str, where: str) -> T:
+        if (found := shelf.find(name)) is None:
+            what = f"unknown {shelf.kind} {shown(name)}; {suggestion(name, shelf.names())}{self.failures()}"
+            raise ConfigError([Problem(where, what)])
+        return found[0]
+
+    def find_environment(self, name: str) -> tuple[EnvironmentType, str] | None:
+        """The environment of that name with the plugin it comes from; ``None`` when nobody adds it."""
+        return self._environments.find(name)
+
+    def environment_names(self) -> tuple[str, ...]:
+        """The names of all environments, sorted."""
+        return self._environments.names()
+
+    def source_names(self) -> tuple[str, ...]:
+        """The names of all endpoint sources, sorted."""
+        return self._sources.names()
+
+    def policy_names(self) -> tuple[str, ...]:
+        """The names of all admission policies, sorted."""
+        return self._policies.names()
+
+    def scorer_names(self) -> tuple[str, ...]:
+        """The names of all scorers, sorted."""
+        return self._scorers.names()
+
+    def owner(self, descriptor: EndpointSourceType | AdmissionPolicyType | EnvironmentType | Scorer) -> str:
+        """The plugin that a descriptor comes from, as messages call it.
+
+        Raises ``LookupError`` for a descriptor that is not registered.
+        """
+        for shelf in (self._sources, self._policies, self._environments, self._scorers):
+            for item, owner in shelf.every():
+                if item is descriptor:
+                    return owner
+        raise LookupError(descriptor.name)
+
+    def describe(self) -> tuple[Plugin, ...]:
+        """Every plugin with what it adds or why it takes no part: scavenge's own first, the others by name."""
+        return (*self.plugins[:1], *sorted(self.plugins[1:], key=lambda plugin: plugin.label))
+
+    def failures(self) -> str:
+        """The plugins that take no part, as the end of a message; empty when there are none."""
+        failed = [f"{plugin.label}: {plugin.error}" for plugin in self.plugins if plugin.error is not None]
+        return f"; plugins not loaded: {listed(failed, most=5)}" if failed else ""

@@ -1,0 +1,348 @@
+"""Plugins are found, asked and named; one that fails harms nobody who does not need it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from scavenge.core.limits.fixed import FixedSettings
+from scavenge.edge.sources.file import FileSource
+from scavenge.errors import ConfigError, PluginError
+from scavenge.plugin import (
+    AdmissionPolicyType,
+    EndpointSource,
+    EndpointSourceType,
+    EnvironmentType,
+    Listing,
+    Scorer,
+    hookimpl,
+)
+from scavenge.plugins.manager import load_plugins
+from scavenge.plugins.registry import Plugin, Registry
+
+
+@attrs.frozen
+class Config:
+    hosts: list[str]
+
+
+class Hosts:
+    async def list_endpoints(self) -> Listing:
+        await trio.lowlevel.checkpoint()
+        return Listing([])
+
+
+@asynccontextmanager
+async def open_hosts(config: Config) -> AsyncIterator[EndpointSource]:
+    yield Hosts()
+
+
+def score(reply: str, answer: object, row: object) -> float:
+    return 0.5
+
+
+class Good:
+    @hookimpl
+    def scavenge_endpoint_sources(self) -> list[EndpointSourceType]:
+        return [EndpointSourceType(name="hosts", config=Config, open=open_hosts)]
+
+    @hookimpl
+    def scavenge_scorers(self) -> tuple[Scorer, ...]:
+        return (Scorer("half", score),)
+
+
+class Another:
+    @hookimpl
+    def scavenge_scorers(self) -> list[Scorer]:
+        return [Scorer("half", score), Scorer("numeric", score), Scorer("third", score)]
+
+
+def load(**plugins: object) -> Registry:
+    return load_plugins({}, entry_points=(), plugins=plugins)
+
+
+def failure(plugin: object) -> str:
+    (_, failed) = load(bad=plugin).plugins
+    assert failed.adds == ()
+    return str(failed.error)
+
+
+# --- what is there
+
+
+def test_scavenge_registers_its_own_through_the_same_hooks() -> None:
+    registry = load()
+    assert registry.source_names() == ("file", "simulated")
+    assert registry.policy_names() == ("fixed",)
+    assert registry.environment_names() == ("chat",)
+    assert registry.scorer_names() == ("choice", "exact_match", "includes", "math", "none", "numeric", "regex")
+    (own,) = registry.plugins
+    assert (own.name, own.distribution, own.error) == ("scavenge", "scavenge", None)
+    assert ("environment", "chat") in own.adds
+
+
+def test_the_fixed_policy_is_made_of_its_settings() -> None:
+    kind = load().policy("fixed")
+    assert kind.config is FixedSettings
+    assert kind.create(FixedSettings(limit=7)).limit(0.0) == 7
+
+
+async def test_the_file_source_is_opened_with_its_path(tmp_path: Path) -> None:
+    kind = load().source_type("file")
+    async with kind.open(kind.config(path=tmp_path / "endpoints.toml")) as source:
+        assert isinstance(source, FileSource)
+        assert source.path == tmp_path / "endpoints.toml"
+
+
+async def test_a_plugin_adds_what_its_hooks_return() -> None:
+    registry = load(mine=Good())
+    kind = registry.source_type("hosts")
+    async with kind.open(Config(["a"])) as source:
+        assert await source.list_endpoints() == Listing([])
+    assert registry.scorer("half").score("a", "b", {}) == 0.5
+    assert registry.owner(kind) == "mine"
+    assert registry.describe()[1] == Plugin("mine", adds=(("endpoint source", "hosts"), ("scorer", "half")))
+
+
+def test_a_descriptor_of_nobody_has_no_owner() -> None:
+    with pytest.raises(LookupError, match="half"):
+        load().owner(Scorer("half", score))
+
+
+def test_a_module_is_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "modulelike.py").write_text(
+        "from scavenge.plugin import Scorer, hookimpl\n"
+        "@hookimpl\n"
+        "def scavenge_scorers():\n"
+        "    return [Scorer('one', lambda reply, answer, row: 1.0)]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import modulelike  # type: ignore[import-not-found]  # written above
+
+    assert load(modulelike=modulelike).scorer("one").score("", "", {}) == 1.0
+
+
+# --- names
+
+
+@pytest.mark.parametrize(
+    ("ask", "error"),
+    [
+        (lambda registry: registry.source_type("fille"), 'source.type: unknown endpoint source "fille"; did you mean'),
+        (
+            lambda registry: registry.policy("fixd", "here"),
+            'here: unknown admission policy "fixd"; did you mean "fixed"?',
+        ),
+        (lambda registry: registry.environment("chatt"), 'env_id: unknown environment "chatt"; did you mean "chat"?'),
+        (lambda registry: registry.scorer("numerik"), 'scorer: unknown scorer "numerik"; did you mean "numeric"?'),
+        (lambda registry: registry.scorer("no:where", "here"), 'here: no module "no"'),
+    ],
+)
+def test_an_unknown_name_is_an_error_with_the_nearest_one(ask: Any, error: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ask(load())
+    assert error in str(caught.value)
+
+
+def test_an_unknown_name_lists_the_plugins_that_failed() -> None:
+    with pytest.raises(ConfigError, match=r"plugins not loaded: broken: implements no hook; is @hookimpl missing\?"):
+        load(broken=object()).source_type("consul")
+
+
+def test_a_name_of_two_plugins_stands_for_nothing_and_both_are_named() -> None:
+    registry = load(one=Good(), other=Another())
+    for name, owners in (("half", "one and other"), ("numeric", "other and scavenge")):
+        with pytest.raises(PluginError) as caught:
+            registry.scorer(name)
+        assert f'plugin {owners}: each adds the scorer "{name}"' in str(caught.value)
+    assert registry.scorer("third").name == "third"
+    assert registry.source_type("hosts").name == "hosts"
+
+
+# --- plugins that are wrong
+
+
+def test_a_misspelt_hook_is_an_error() -> None:
+    class Misspelt:
+        @hookimpl
+        def scavenge_scorer(self) -> list[Scorer]:
+            return []
+
+    assert "scavenge_scorer" in failure(Misspelt())
+
+
+def test_an_unknown_argument_is_an_error() -> None:
+    class Asking:
+        @hookimpl
+        def scavenge_scorers(self, config: object) -> list[Scorer]:
+            return []
+
+    assert "config" in failure(Asking())
+
+
+def test_a_plugin_that_cannot_be_looked_at_is_an_error() -> None:
+    class Raising:
+        @property
+        def scavenge_scorers(self) -> object:
+            raise RuntimeError("not now")
+
+    class Closed:
+        def __dir__(self) -> list[str]:
+            raise RuntimeError("nothing to see")
+
+    assert "implements no hook" in failure(Raising())
+    assert "nothing to see" in failure(Closed())
+
+
+async def late(self: object) -> list[Scorer]:
+    await trio.lowlevel.checkpoint()
+    return []
+
+
+def lazy(self: object) -> Iterator[Scorer]:
+    yield Scorer("half", score)
+
+
+def leaving(self: object) -> list[Scorer]:
+    sys.exit(1)
+
+
+@pytest.mark.parametrize(
+    ("hook", "error"),
+    [
+        (late, "scavenge_scorers is a coroutine function; a hook is a plain function"),
+        (lazy, "scavenge_scorers returned a generator"),
+        (leaving, "scavenge_scorers raised SystemExit: 1"),
+        (lambda self: None, "scavenge_scorers returned nothing, expected a list of Scorer"),
+        (lambda self: Scorer("half", score), "scavenge_scorers returned a Scorer"),
+        (lambda self: ["half"], 'scavenge_scorers returned "half" in its list, expected Scorer'),
+        (lambda self: [score], "in its list, expected Scorer"),
+        (lambda self: [Scorer("half", score)] * 2, 'scavenge_scorers returns two of the name "half"'),
+        (lambda self: 1 / 0, "scavenge_scorers raised ZeroDivisionError: division by zero"),
+        (lambda self: [Scorer("", score)], "Scorer: name must be a non-empty string, got ''"),
+        (lambda self: [Scorer(5, score)], "Scorer: name must be a non-empty string, got 5"),
+        (lambda self: [Scorer("a:b", score)], "has a colon, which names a Python object"),
+        (lambda self: [Scorer("half", 5)], "Scorer: score must be callable, got 5"),
+        (
+            lambda self: [Scorer("half", late)],
+            "Scorer: score must be a plain function, got the coroutine function late",
+        ),
+    ],
+)
+def test_a_hook_that_breaks_the_rules_is_this_plugins_error(hook: Any, error: str) -> None:
+    bad = type("Bad", (), {"scavenge_scorers": hookimpl(hook)})
+    registry = load(bad=bad(), good=Good())
+    assert registry.scorer("half").name == "half"
+    assert error in str(registry.plugins[1].error)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: EndpointSourceType("a", dict, open_hosts), "EndpointSourceType: config must be an attrs class, got"),
+        (lambda: AdmissionPolicyType("a", Config(["a"]), score), "AdmissionPolicyType: config must be an attrs class"),  # type: ignore[arg-type]
+        (
+            lambda: EndpointSourceType("a", Config, vars(open_hosts)["__wrapped__"]),
+            "decorate open_hosts with contextlib.asynccontextmanager",
+        ),
+        (lambda: EnvironmentType("a", Config, late), "EnvironmentType: create must be a plain function"),
+    ],
+)
+def test_a_descriptor_checks_itself_where_it_is_written(make: Any, error: str) -> None:
+    with pytest.raises(TypeError, match=error):
+        make()
+
+
+# --- installed plugins
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on the path with two distributions: one plugin that works and one that cannot be imported."""
+    for module, body in {
+        "good_plugin": "from scavenge.plugin import Scorer, hookimpl\n@hookimpl\ndef scavenge_scorers():\n"
+        "    return [Scorer('seven', lambda reply, answer, row: 7.0)]\n",
+        "bad_plugin": "raise RuntimeError('no GPU here')\n",
+        "leaving_plugin": "raise SystemExit(4)\n",
+    }.items():
+        (tmp_path / f"{module}.py").write_text(body)
+        info = tmp_path / f"{module}_dist-1.2.dist-info"
+        info.mkdir()
+        name = module.replace("_", "-")
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-dist\nVersion: 1.2\n")
+        (info / "entry_points.txt").write_text(f"[scavenge]\n{name} = {module}\n")
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    return tmp_path
+
+
+def found(registry: Registry) -> dict[str, str | None]:
+    names = ("good-plugin", "bad-plugin", "leaving-plugin")
+    return {plugin.name: plugin.error for plugin in registry.describe() if plugin.name in names}
+
+
+def test_installed_plugins_are_loaded_one_by_one(installed: Path) -> None:
+    registry = load_plugins({})
+    assert registry.scorer("seven").score("", "", {}) == 7.0
+    assert found(registry) == {
+        "good-plugin": None,
+        "bad-plugin": "cannot be imported: RuntimeError: no GPU here",
+        "leaving-plugin": "cannot be imported: SystemExit: 4",
+    }
+    good = next(plugin for plugin in registry.plugins if plugin.name == "good-plugin")
+    assert good == Plugin("good-plugin", "good-plugin-dist", "1.2", (("scorer", "seven"),))
+    with pytest.raises(ConfigError, match=r"bad-plugin \(bad-plugin-dist\): cannot be imported: RuntimeError: no GPU"):
+        registry.scorer("eight")
+
+
+def test_plugins_can_be_turned_off(installed: Path) -> None:
+    off = "turned off by SCAVENGE_DISABLE_PLUGINS"
+    assert set(found(load_plugins({"SCAVENGE_DISABLE_PLUGINS": "1"})).values()) == {off}
+    some = found(load_plugins({"SCAVENGE_DISABLE_PLUGINS": " Good.Plugin , bad_plugin_dist"}))
+    assert (some["good-plugin"], some["bad-plugin"]) == (off, off)
+    assert some["leaving-plugin"] != off
+    assert off not in found(load_plugins({"SCAVENGE_DISABLE_PLUGINS": ""})).values()
+    assert "bad_plugin" not in sys.modules or sys.modules["bad_plugin"]
+
+
+def test_the_environment_of_the_process_counts_by_default(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCAVENGE_DISABLE_PLUGINS", "1")
+    assert all(error is not None for error in found(load_plugins()).values())
+    assert load_plugins().source_names() == ("file", "simulated")
+
+
+def test_a_package_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", absent)
+    assert load().plugins[0].version is None
+
+
+def test_importing_loads_no_plugin_and_no_extra(installed: Path) -> None:
+    code = """
+        import sys
+        import scavenge.plugin, scavenge.plugins.manager
+        heavy = {"good_plugin", "pyarrow", "datasets", "math_verify", "sympy", "numpy"} & set(sys.modules)
+        scavenge.plugins.manager.load_plugins({"SCAVENGE_DISABLE_PLUGINS": "1"})
+        print(sorted(heavy | {"good_plugin", "pyarrow", "datasets", "math_verify"} & set(sys.modules)))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(installed)},
+    )
+    assert done.stdout.strip() == "[]"
