@@ -1,1 +1,54 @@
-"""testing"""
+"""Public test tools: a simulated fleet in memory and as HTTP servers, and helpers for testing Trio code.
+
+versionadded: 0.1
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from scavenge.testing import faults
+from scavenge.testing.engine import Engine, EngineSettings, Progress
+from scavenge.testing.faults import parse_script
+from scavenge.testing.fleet import SimulatedClient, SimulatedFleet
+from scavenge.testing.host import Host
+from scavenge.testing.node import Node
+from scavenge.testing.served import Generation, SimulatedServer, Truth
+from scavenge.testing.server import FleetPlan, HttpFleet, open_http_fleet
+from scavenge.testing.source import SimulatedConfig, open_simulated
+
+if TYPE_CHECKING:
+    from scavenge.testing.driver import TrioDriver
+    from scavenge.testing.sweep import cancel_at_every_step
+
+__all__ = [
+    "Engine",
+    "EngineSettings",
+    "FleetPlan",
+    "Generation",
+    "Host",
+    "HttpFleet",
+    "Node",
+    "Progress",
+    "SimulatedClient",
+    "SimulatedConfig",
+    "SimulatedFleet",
+    "SimulatedServer",
+    "TrioDriver",
+    "Truth",
+    "cancel_at_every_step",
+    "faults",
+    "open_http_fleet",
+    "open_simulated",
+    "parse_script",
+]
+
+_LATE = {"TrioDriver": "scavenge.testing.driver", "cancel_at_every_step": "scavenge.testing.sweep"}
+# They bring trio.testing, which brings pytest where that is installed: too slow for a run that simulates its servers.
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATE[name]), name)

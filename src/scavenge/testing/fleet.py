@@ -1,0 +1,188 @@
+"""A fleet of simulated servers in this process, on Trio's clock: a virtual day passes in seconds.
+
+:class:`SimulatedFleet` is a :class:`scavenge.runtime.ports.ModelTransport` and an
+:class:`scavenge.runtime.ports.EndpointSource`. Its clients write and read the same bodies as the transport over HTTP
+and the real servers of :mod:`scavenge.testing.server`, and have the same outcomes; a test holds the two together.
+
+All that is random comes from the fleet's seed. What happens at the very same instant on one server happens in the
+order of Trio's scheduler, which is not the same in each run.
+
+versionadded: 0.1
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from scavenge.core.chat import ReplyReader, encode_request
+from scavenge.core.errorbody import Wording
+from scavenge.core.modellist import outcome_of_probe
+from scavenge.errors import UsageError, single_error
+from scavenge.testing import faults, wire
+from scavenge.testing.model import reply_to
+from scavenge.testing.node import Bell, Node, check_servers, make_hosts, rows_of, run_script
+from scavenge.testing.served import GarbageReply, Generation, Refusal, SimulatedServer, Truth
+from scavenge.types import Answer, ApiType, ChatRequest, Endpoint, Healthy, Listing, Lost, Outcome, Rejected
+
+_JSON = {"content-type": "application/json"}
+
+
+class SimulatedFleet:
+    """Simulated servers ``http://NAME.sim/v1``, and the transport and the source that lead to them.
+
+    Time passes for them inside ``async with fleet.open()``; the script counts its seconds from there.
+    """
+
+    def __init__(self, servers: Sequence[SimulatedServer], script: str = "", random_seed: int = 0) -> None:
+        check_servers(servers)
+        self._steps = faults.parse_script(script, {server.name for server in servers})
+        self._seed = random_seed
+        hosts = make_hosts(servers, self._steps, random_seed)
+        self.nodes: Mapping[str, Node] = {name: Node(host, f"http://{name}.sim/v1") for name, host in hosts.items()}
+        """By name; ``nodes[name].apply(fault)`` lets a fault happen outside the script."""
+        self._by_url = {node.url: node for node in self.nodes.values()}
+        self._open = False
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[SimulatedFleet]:
+        """Let time pass. Leaving ends the servers; requests that are still under way never end.
+
+        Raises :class:`scavenge.errors.UsageError` when it was opened before.
+        """
+        if self._open:
+            raise UsageError("a simulated fleet can be opened once: make another one")
+        self._open = True
+        with single_error():
+            async with trio.open_nursery() as nursery:
+                for node in self.nodes.values():
+                    nursery.start_soon(node.run_clock)
+                nursery.start_soon(run_script, self._steps, self.nodes, lambda step: None)
+                yield self
+                nursery.cancel_scope.cancel()
+
+    async def list_endpoints(self) -> Listing:
+        """The endpoints as the script has them listed now."""
+        await trio.lowlevel.checkpoint()
+        return Listing(rows_of(self.nodes.values()), where="simulated fleet")
+
+    def open_client(self, endpoint: Endpoint) -> SimulatedClient:
+        """A client for one endpoint; a URL that is not of this fleet is a host that nobody knows."""
+        return SimulatedClient(endpoint, self._by_url.get(endpoint.url), self._seed)
+
+    @property
+    def truth(self) -> Mapping[str, Truth]:
+        """What each server really did, by name."""
+        return {name: node.host.truth for name, node in self.nodes.items()}
+
+
+@attrs.define(eq=False)
+class SimulatedClient:
+    """A :class:`scavenge.runtime.ports.ModelClient` that talks to a simulated server through memory."""
+
+    _endpoint: Endpoint
+    _node: Node | None
+    _seed: int
+
+    async def ask(self, request: ChatRequest) -> Answer:
+        """Send one request and wait for the whole reply."""
+        started_at = trio.current_time()
+        silence = trio.CancelScope(deadline=started_at + request.idle_timeout_s if request.stream else math.inf)
+        with silence:
+            node = await self._reach()
+            return Answer(node) if isinstance(node, Lost) else await self._exchange(node, request, started_at, silence)
+        await trio.lowlevel.checkpoint()
+        return Answer(Lost(f"nothing heard for {request.idle_timeout_s:g} s"))
+
+    async def probe(self, path: str) -> Healthy | Outcome:
+        """Ask whether the server is there; it lists its model at ``/models`` and has no such list anywhere else."""
+        node = await self._reach()
+        if isinstance(node, Lost):
+            return node
+        status, body = 200, wire.models_body(node.host)
+        refusal = node.host.admit_probe(self._endpoint.secret, trio.current_time())
+        if path != "/models":
+            refusal = Refusal(404, f"/v1{path} does not exist on this server")
+        if refusal is not None:
+            status, body = refusal.status, wire.error_body(refusal)
+        return outcome_of_probe(self._endpoint.model, status, _JSON, body, Wording(f"GET {node.url}{path}"))
+
+    def close(self) -> None:
+        """Nothing is open between requests."""
+
+    async def _reach(self) -> Node | Lost:
+        """The server, once it hears us."""
+        await trio.lowlevel.checkpoint()
+        if self._node is None:
+            return Lost(f"{self._endpoint.url}: no such host")
+        if not self._node.host.alive:
+            return Lost(f"{self._endpoint.url}: connection refused")
+        return self._node if await self._node.wait_responsive() else _reset(self._node)
+
+    async def _exchange(self, node: Node, request: ChatRequest, started_at: float, silence: trio.CancelScope) -> Answer:
+        await trio.lowlevel.checkpoint()
+        body = encode_request(self._endpoint.type, self._endpoint.model, request)
+        if isinstance(body, Rejected):
+            return Answer(body)
+        ask = wire.read_ask(body, wire.CHAT if self._endpoint.type is ApiType.CHAT_COMPLETIONS else wire.TEXT)
+        if isinstance(ask, Refusal):
+            return Answer(_outcome_of(ask), 0.0)
+        bell = Bell()
+        begun = self._begin(node, ask, bell)
+        if not isinstance(begun, Generation):
+            return Answer(_outcome_of(begun), 0.0)
+        try:
+            first_byte_s = await _follow(node, begun, bell, request, started_at, silence)
+        finally:
+            node.cancel(begun)
+        if begun.lost:
+            return Answer(_reset(node), first_byte_s)
+        return Answer(_read(200, wire.whole_reply(ask, begun)), first_byte_s)
+
+    def _begin(self, node: Node, ask: wire.Ask, bell: Bell) -> Generation | GarbageReply | Refusal:
+        reply = reply_to(ask.messages, self._seed, ask.max_tokens)
+        verdict = node.host.admit(ask.model, self._endpoint.secret, reply.prompt_tokens, trio.current_time())
+        return node.begin(reply, bell.ring) if verdict is None else verdict
+
+
+async def _follow(
+    node: Node, generation: Generation, bell: Bell, request: ChatRequest, started_at: float, silence: trio.CancelScope
+) -> float | None:
+    """Wait until a generation is over; the time to its first byte, ``None`` when there was none.
+
+    ``silence`` is kept at the instant when the idle time will have passed.
+    """
+    await trio.lowlevel.checkpoint()
+    first_byte_s: float | None = None
+    while not generation.over:
+        await bell.wait_rung()
+        if request.stream and generation.tokens:
+            if first_byte_s is None:
+                first_byte_s = trio.current_time() - started_at
+            frozen_since = node.host.frozen_since
+            silence.deadline = math.inf if frozen_since is None else frozen_since + request.idle_timeout_s
+    if first_byte_s is None and not generation.lost:
+        first_byte_s = trio.current_time() - started_at
+    return first_byte_s
+
+
+def _reset(node: Node) -> Lost:
+    return Lost(f"{node.url}: connection reset")
+
+
+def _outcome_of(refusal: Refusal | GarbageReply) -> Outcome:
+    if isinstance(refusal, GarbageReply):
+        return _read(200, wire.GARBAGE_PAGE, {"content-type": "text/html"})
+    headers = {name.lower(): value for name, value in wire.refusal_headers(refusal)}
+    return _read(refusal.status, wire.error_body(refusal), headers)
+
+
+def _read(status: int, body: bytes, headers: Mapping[str, str] = _JSON) -> Outcome:
+    reader = ReplyReader()
+    reader.start(status, headers)
+    reader.feed(body)
+    return reader.finish()

@@ -1,0 +1,161 @@
+"""A simulated server on Trio's clock, and what a whole fleet of them shares: the script and the listing.
+
+It waits for what :mod:`scavenge.testing.host` decides. It must not know whether requests come through memory or
+through sockets.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import attrs
+import trio
+
+from scavenge.errors import ConfigError, Problem
+from scavenge.testing import faults
+from scavenge.testing.host import Host
+from scavenge.testing.model import SimulatedReply
+from scavenge.testing.served import Generation, Refusal, SimulatedServer
+from scavenge.types import EndpointSpec
+
+
+class Bell:
+    """Wakes one task; a ring while nobody waits is not lost."""
+
+    def __init__(self) -> None:
+        self._rung = trio.Event()
+
+    def ring(self) -> None:
+        """Wake the task that waits, or the next one that will."""
+        self._rung.set()
+
+    async def wait_rung(self) -> None:
+        """Wait for a ring that nobody has answered yet."""
+        await self._rung.wait()
+        self._rung = trio.Event()
+
+
+@attrs.define(eq=False)
+class Node:
+    """One simulated server whose time passes while :meth:`run_clock` runs."""
+
+    host: Host
+    url: str
+    on_fault: Callable[[bool], None] = attrs.field(default=lambda died: None)
+    """Called after each fault; whether the process died of it, also to be restarted at once."""
+    _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _lives: int = attrs.field(default=0, init=False)
+
+    async def run_clock(self) -> None:
+        """Let the host's time pass, for ever."""
+        while True:
+            next_at = self.host.next_event_at()
+            with trio.CancelScope(deadline=math.inf if next_at is None else next_at) as self._alarm:
+                await trio.sleep_forever()
+            self._advance()
+
+    def apply(self, fault: faults.Fault) -> None:
+        """Let a fault happen now."""
+        self.host.apply(fault, trio.current_time())
+        died = isinstance(fault, faults.Kill | faults.Restart)
+        self._lives += died
+        self.on_fault(died)
+        self._set_alarm()
+        self._tell()
+
+    def begin(self, reply: SimulatedReply, wake: Callable[[], None]) -> Generation | Refusal:
+        """Take a request on now; whoever begins a generation cancels it when it hangs up."""
+        begun = self.host.begin(reply, wake, trio.current_time())
+        self._set_alarm()
+        return begun
+
+    def cancel(self, generation: Generation) -> None:
+        """Stop generating now. Never waits, so that it also works while cancelled."""
+        self.host.cancel(generation, trio.current_time())
+        self._set_alarm()
+
+    async def wait_alive(self) -> None:
+        """Wait until the server is up."""
+        await trio.lowlevel.checkpoint()
+        while not self.host.alive:
+            await self._changed.wait()
+
+    async def wait_responsive(self) -> bool:
+        """Wait while the server is frozen; false when it is not the same process any more."""
+        await trio.lowlevel.checkpoint()
+        life = self._lives
+        while self.host.alive and life == self._lives and self.host.frozen_since is not None:
+            await self._changed.wait()
+        return self.host.alive and life == self._lives
+
+    def _advance(self) -> None:
+        was_frozen = self.host.frozen_since is not None
+        self.host.advance(trio.current_time())
+        if was_frozen and self.host.frozen_since is None:
+            self._tell()
+
+    def _set_alarm(self) -> None:
+        next_at = self.host.next_event_at()
+        self._alarm.deadline = math.inf if next_at is None else next_at
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+def check_servers(servers: Collection[SimulatedServer]) -> None:
+    """See that every name is there once.
+
+    Raises :class:`scavenge.errors.ConfigError` for a name that is there twice, and for no server at all.
+    """
+    names = [server.name for server in servers]
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    problems = [Problem("servers", f'the name "{name}" is there twice') for name in twice]
+    if not names:
+        problems.append(Problem("servers", "expected at least one simulated server"))
+    if problems:
+        raise ConfigError(problems)
+
+
+def make_hosts(
+    servers: Collection[SimulatedServer], steps: Collection[faults.Step], random_seed: int
+) -> dict[str, Host]:
+    """A host for each server as it is at the start of the script."""
+    hosts = {}
+    for server in servers:
+        here = not faults.starts_absent(server.name, steps)
+        chance = random.Random(f"{random_seed} {server.name}")  # noqa: S311 - a simulation, no secret
+        hosts[server.name] = Host(server, chance, alive=here, listed=here)
+    return hosts
+
+
+async def run_script(
+    steps: Iterable[faults.Step], nodes: Mapping[str, Node], on_step: Callable[[faults.Step], None]
+) -> None:
+    """Let the faults of a script happen, its seconds counted from now; ``on_step`` is called after each."""
+    start_at = trio.current_time()
+    await trio.lowlevel.checkpoint()
+    for step in steps:
+        await trio.sleep_until(start_at + step.at_s)
+        nodes[step.server].apply(step.fault)
+        on_step(step)
+
+
+def rows_of(nodes: Iterable[Node], key: str | None = None) -> list[EndpointSpec]:
+    """What a source says of these servers now; ``key`` names the variable with the bearer token."""
+    return [
+        EndpointSpec(
+            endpoint_id=node.host.server.endpoint_id,
+            model=node.host.server.model,
+            url=node.url,
+            key=key,
+            max_concurrent=node.host.server.max_concurrent,
+            draining=node.host.draining or None,
+        )
+        for node in nodes
+        if node.host.listed
+    ]

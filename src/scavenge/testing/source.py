@@ -1,0 +1,72 @@
+"""The endpoint source type ``simulated``: servers that exist while a run asks for them, for trying scavenge out.
+
+versionadded: 0.1
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+from attrs import validators
+
+from scavenge.errors import ConfigError
+from scavenge.testing.engine import EngineSettings
+from scavenge.testing.faults import parse_script
+from scavenge.testing.served import SimulatedServer
+from scavenge.testing.server import FleetPlan, HttpFleet, open_http_fleet
+
+
+def server_names(count: int) -> list[str]:
+    """The names that scripts use: ``ep1``, ``ep2`` ..."""
+    return [f"ep{number}" for number in range(1, count + 1)]
+
+
+@attrs.frozen
+class SimulatedConfig:
+    """The keys of a ``[[source]]`` of type ``simulated``."""
+
+    servers: int = attrs.field(default=3, validator=[validators.ge(1), validators.le(1000)])
+    """How many, named ``ep1``, ``ep2`` ...; one that joins in the script is absent until then."""
+    slots: int = 8
+    """How many streams each of them runs at once; more wait in its queue."""
+    max_concurrent: int | None = attrs.field(default=None, validator=validators.optional(validators.ge(1)))
+    """The cap that they are listed with; absent: none."""
+    model: str = attrs.field(default="sim", validator=validators.min_len(1))
+    endpoint_id: str = attrs.field(default="sim", validator=validators.min_len(1))
+    script: str = ""
+    """What happens to them, see :mod:`scavenge.testing.faults`; seconds count from when the source is opened."""
+    token_s: float = 0.01
+    """Seconds that a token takes on an idle server ..."""
+    load_s: float = 0.001
+    """... and that each running stream adds."""
+    random_seed: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            parse_script(self.script, server_names(self.servers))
+        except ConfigError as error:
+            raise ValueError("script: " + "; ".join(str(problem) for problem in error.problems)) from error
+        self._engine()  # raises for what no engine can be
+
+    def _engine(self) -> EngineSettings:
+        return EngineSettings(self.token_s, self.load_s, self.slots, tokens_per_event=1)
+
+    def plan(self, first_port: int = 0) -> FleetPlan:
+        """The servers that these keys ask for."""
+        servers = [
+            SimulatedServer(name, self._engine(), self.model, self.endpoint_id, self.max_concurrent)
+            for name in server_names(self.servers)
+        ]
+        return FleetPlan(servers, self.script, self.random_seed, first_port)
+
+
+@asynccontextmanager
+async def open_simulated(config: SimulatedConfig) -> AsyncIterator[HttpFleet]:
+    """Start real HTTP servers on free loopback ports and yield the source that lists them as the script has it.
+
+    Leaving, also by cancellation, ends the servers, every connection and every task.
+    """
+    async with open_http_fleet(config.plan()) as fleet:
+        yield fleet
