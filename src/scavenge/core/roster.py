@@ -1,0 +1,132 @@
+"""Which endpoints there are: listings of several sources, one after another, become joins, changes and departures. Pure.
+
+A source's listing is a fact only where it is readable, so:
+
+- a bad row keeps what is known of the endpoint it speaks of; a bad row that does not even tell whom it speaks of
+  keeps every endpoint it might mean;
+- a row that vanished makes its endpoint drain at once, and is gone when two listings of that source in a row lack it;
+- a listing without any row has no effect until that source's next one is empty too.
+
+Where two sources list the same endpoint, the first of them wins.
+
+Invariant: an endpoint is present exactly while some source's book has it, and every difference between two moments is
+reported once, as one :data:`Change`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import attrs
+
+from scavenge.types import BadRow, CheckedListing, Endpoint, EndpointId, Url
+
+MISSING_UNTIL_GONE = 2
+"""Listings in a row that must lack an endpoint before it counts as removed."""
+
+Name: TypeAlias = tuple[EndpointId, Url]
+
+
+@attrs.frozen
+class Added:
+    """An endpoint is listed that was not."""
+
+    endpoint: Endpoint
+
+
+@attrs.frozen
+class Changed:
+    """A listed endpoint has other settings; ``keys`` names what differs. ``draining`` is one of them."""
+
+    endpoint: Endpoint
+    keys: tuple[str, ...]
+
+
+@attrs.frozen
+class Removed:
+    """An endpoint is no longer listed."""
+
+    endpoint: Endpoint
+
+
+Change: TypeAlias = "Added | Changed | Removed"
+
+
+@attrs.define
+class _Entry:
+    endpoint: Endpoint
+    missing: int = 0
+
+
+@attrs.define
+class Roster:
+    """What all sources together list; source *i* wins over source *i + 1*."""
+
+    _books: list[dict[Name, _Entry]]
+    _empty_in_row: list[int]
+    _present: dict[Name, Endpoint] = attrs.field(factory=dict)
+
+    @classmethod
+    def of(cls, sources: int) -> Roster:
+        """An empty roster for that many sources."""
+        return cls([{} for _ in range(sources)], [0] * sources)
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        return iter(self._present.values())
+
+    def update(self, source: int, listing: CheckedListing) -> tuple[Change, ...]:
+        """Take the next listing of a source and tell what changes by it."""
+        if not listing.endpoints and not listing.bad:
+            self._empty_in_row[source] += 1
+            if self._empty_in_row[source] < MISSING_UNTIL_GONE:
+                return ()
+            self._books[source].clear()
+        else:
+            self._empty_in_row[source] = 0
+            _enter(self._books[source], listing)
+        return tuple(self._differences())
+
+    def _differences(self) -> Iterator[Change]:
+        before, after = self._present, _merge(self._books)
+        self._present = after
+        for name, endpoint in before.items():
+            if name not in after:
+                yield Removed(endpoint)
+        for name, endpoint in after.items():
+            old = before.get(name)
+            if old is None:
+                yield Added(endpoint)
+            elif keys := _different_keys(old, endpoint):
+                yield Changed(endpoint, keys)
+
+
+def _enter(book: dict[Name, _Entry], listing: CheckedListing) -> None:
+    listed = {(endpoint.endpoint_id, endpoint.url): endpoint for endpoint in listing.endpoints}
+    for name, entry in list(book.items()):
+        if name in listed or _spoken_of(name, listing.bad):
+            continue
+        entry.missing += 1
+        if entry.missing >= MISSING_UNTIL_GONE:
+            del book[name]
+    for name, endpoint in listed.items():
+        book[name] = _Entry(endpoint)
+
+
+def _spoken_of(name: Name, bad: Sequence[BadRow]) -> bool:
+    """Whether one of the bad rows may be this endpoint's."""
+    endpoint_id, url = name
+    return any(row.endpoint_id in (None, endpoint_id) and row.url in (None, url) for row in bad)
+
+
+def _merge(books: Sequence[dict[Name, _Entry]]) -> dict[Name, Endpoint]:
+    merged: dict[Name, Endpoint] = {}
+    for book in books:
+        for name, entry in book.items():
+            if name not in merged:
+                merged[name] = attrs.evolve(entry.endpoint, draining=True) if entry.missing else entry.endpoint
+    return merged
+
+
+def _different_keys(old: Endpoint, new: Endpoint) -> tuple[str, ...]:
+    return tuple(field.name for field in attrs.fields(Endpoint) if getattr(old, field.name) != getattr(new, field.name))

@@ -1,0 +1,251 @@
+"""One pool: the interchangeable endpoints of one ``endpoint_id``, who may use them, and how they are doing.
+
+Data flow: roster changes, outcomes and probes come in; health and gates turn them into a limit per endpoint in the slot
+ledger; the dispatcher lends what the limits allow. Knows no wire format and no rollout.
+
+Invariants: an endpoint's limit in the ledger is 0 unless it is listed, not draining and its health gives it room; a
+member's client is open until the member is forgotten or gets other settings (an exchange under way keeps its client to
+the end); only outcomes of a member's present settings count for its health.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import attrs
+import trio
+
+from scavenge.core.health import EndpointHealth, HealthSettings, State
+from scavenge.core.ledger import Ask, SlotLedger
+from scavenge.core.stall import StallClock
+from scavenge.events import (
+    EndpointChanged,
+    EndpointDraining,
+    EndpointJoined,
+    EndpointLeft,
+    HealthChanged,
+    LeasesRevoked,
+    Observer,
+)
+from scavenge.runtime.dispatcher import Dispatcher, HeldLease
+from scavenge.runtime.member import Member, mind
+from scavenge.runtime.ports import AdmissionPolicy, ModelClient, ModelTransport
+from scavenge.types import Endpoint, EndpointId, Healthy, Lost, LostCause, Misrouted, Outcome, RequestFailed, Url
+
+HEALTH_KEYS = frozenset({"model", "key", "secret", "type", "headers", "proxy"})
+"""Settings whose change calls for another client, and makes a trouble that was known worthless."""
+
+PLACES = Url("places")
+START_AHEAD = 5
+"""Sessions that may be under way beyond the slots, so that a freed slot finds a request (Inspect's figure)."""
+
+
+@attrs.define(eq=False)
+class Pool:
+    """Members, slots and waiters of one ``endpoint_id``."""
+
+    endpoint_id: EndpointId
+    elastic: bool
+    transport: ModelTransport
+    make_policy: Callable[[], AdmissionPolicy]
+    health_settings: HealthSettings
+    random: Random = attrs.field(repr=False)
+    emit: Observer = attrs.field(repr=False)
+    wall_clock: Callable[[], float] = attrs.field(repr=False)
+    minders_nursery: trio.Nursery = attrs.field(repr=False)
+    """Where the members' minding tasks run; the fleet's."""
+    share: Callable[[Pool, Url, Outcome], None] = attrs.field(repr=False)
+    """Lets the other pools hear of a server that they have too."""
+    members: dict[Url, Member] = attrs.field(factory=dict)
+    departing: dict[Url, Member] = attrs.field(factory=dict)
+    """Removed endpoints on which leases still run."""
+    dispatcher: Dispatcher = attrs.field(init=False)
+    places: Dispatcher = attrs.field(init=False)
+    """Who may have a session under way: :data:`START_AHEAD` more than there are slots."""
+    stall: StallClock = attrs.field(init=False)
+    slots: int = 0
+    """The sum of the members' limits."""
+    _asking: set[trio.CancelScope] = attrs.field(factory=set)
+
+    def __attrs_post_init__(self) -> None:
+        self.dispatcher = Dispatcher(SlotLedger(), elastic=self.elastic)
+        self.places = Dispatcher(SlotLedger())
+        self.places.ledger.join(PLACES, 0, None)
+        self.stall = StallClock(trio.current_time())
+
+    # --- membership
+
+    def add(self, endpoint: Endpoint) -> None:
+        """Take in an endpoint that is listed; it gets work once its health says so."""
+        if (old := self.departing.pop(endpoint.url, None)) is not None:
+            self._forget(old)
+        health = EndpointHealth.listed(self.health_settings, self.random, trio.current_time())
+        member = Member(endpoint, self.transport.open_client(endpoint), self.make_policy(), health)
+        self.members[endpoint.url] = member
+        self.dispatcher.ledger.join(endpoint.url, member.limit, member.cap)
+        self.emit(EndpointJoined(self.endpoint_id, endpoint.url))
+        self._apply(member, was_draining=False)
+        self.minders_nursery.start_soon(mind, self, member, name=f"mind {endpoint.url}")
+
+    def change(self, endpoint: Endpoint, keys: tuple[str, ...]) -> None:
+        """Use other settings for new work; exchanges under way keep the old ones."""
+        member = self.members[endpoint.url]
+        was_draining = member.draining
+        member.endpoint = endpoint
+        if HEALTH_KEYS.intersection(keys):
+            member.client.close()
+            member.client = self.transport.open_client(endpoint)
+            if member.health.state is not State.LIVE:
+                member.health = EndpointHealth.listed(self.health_settings, self.random, trio.current_time())
+        if keys != ("draining",) or (was_draining and not member.draining):
+            self.emit(EndpointChanged(self.endpoint_id, endpoint.url, ", ".join(keys)))
+        self._apply(member, was_draining=was_draining)
+        member.poke()
+
+    def _apply(self, member: Member, *, was_draining: bool) -> None:
+        deadline = member.endpoint.drain_deadline
+        left_s = None if deadline is None else deadline.timestamp() - self.wall_clock()
+        member.revoke_at = None if left_s is None else trio.current_time() + left_s
+        if member.draining and not was_draining:
+            self.emit(EndpointDraining(self.endpoint_id, member.url, "listed as draining, or no longer listed"))
+        self.refresh(member)
+
+    def remove(self, url: Url) -> None:
+        """Let an endpoint go: no new work; the leases on it run to their end, or until it is found to be lost."""
+        member = self.members[url]
+        self._set_limit(member, 0)
+        del self.members[url]
+        member.gone = True
+        self.dispatcher.ledger.leave(url)
+        self.emit(EndpointLeft(self.endpoint_id, url))
+        if self.dispatcher.ledger.lent(url):
+            self.departing[url] = member
+            member.health.next_probe_at = trio.current_time() if self.health_settings.probe else None
+            member.poke()
+        else:
+            self._forget(member)
+
+    def _forget(self, member: Member) -> None:
+        member.minding.cancel()
+        member.client.close()
+
+    def close(self) -> None:
+        """Forget every member."""
+        for member in (*self.members.values(), *self.departing.values()):
+            self._forget(member)
+
+    def is_leaving(self, url: Url) -> bool:
+        """Whether an endpoint was removed or drains, so that losing it was to be expected."""
+        member = self.members.get(url)
+        return member is None or member.draining
+
+    # --- health and limits
+
+    def report(self, member: Member, client: ModelClient, outcome: Outcome) -> None:
+        """Hear how an attempt through *client* ended."""
+        self.stall.on_outcome(outcome, trio.current_time())
+        if not member.gone and member.client is client:
+            self.hear(member, outcome)
+            self.share(self, member.url, outcome)
+
+    def hear(self, member: Member, outcome: Outcome) -> None:
+        """Let an outcome count for a member's health."""
+        served_at = float("-inf")
+        if outcome.name in ("failed", "timeout"):
+            served_at = max((m.health.served_at for m in self.members.values() if m is not member), default=served_at)
+        member.health.on_outcome(outcome, trio.current_time(), served_at)
+        self.refresh(member)
+
+    def on_probe(self, member: Member, result: Healthy | Outcome) -> None:
+        """Hear how a probe ended; the leases of a lost endpoint are revoked."""
+        lost = member.health.on_probe(result, trio.current_time())
+        if member.gone:
+            lost = result.name == "timeout" or (isinstance(result, Lost) and result.cause is LostCause.SERVER)
+        if lost:
+            self.revoke(member.url, member.health.why)
+        self.refresh(member)
+
+    def refresh(self, member: Member) -> None:
+        """Bring a member's limit in line with its health, its gate and its settings, and lend what that allows."""
+        now = trio.current_time()
+        if member.revoke_at is not None and member.revoke_at <= now:
+            member.revoke_at = None
+            self.revoke(member.url, "its drain deadline has passed")
+        if member.gone:
+            return
+        member.health.wake(now)
+        self._set_limit(member, self._limit(member, now))
+        if member.told is not member.health.state:
+            old, member.told = member.told, member.health.state
+            self.emit(HealthChanged(member.url, old.value, member.told.value, member.health.why))
+            member.poke()
+            self._turn_away_if_hopeless()
+
+    def _limit(self, member: Member, now: float) -> int:
+        room = member.health.room()
+        if member.draining or room == 0:
+            return 0
+        bounds = (room, member.policy.limit(now), member.endpoint.max_concurrent)
+        return min(bound for bound in bounds if bound is not None)
+
+    def _set_limit(self, member: Member, limit: int) -> None:
+        cap = member.endpoint.max_concurrent
+        if (limit, cap) == (member.limit, member.cap):
+            return
+        self.dispatcher.ledger.set_limit(member.url, limit, cap)
+        self.slots += limit - member.limit
+        member.limit, member.cap = limit, cap
+        self.stall.on_usable(self.slots > 0, trio.current_time())
+        self.places.ledger.set_limit(PLACES, self.slots + START_AHEAD if self.slots else 0, None)
+        self.places.settle()
+        self.dispatcher.settle()
+
+    def revoke(self, url: Url, why: str) -> None:
+        """End the leases on a lost endpoint; their requests go elsewhere."""
+        if leases := self.dispatcher.revoke(url):
+            self.emit(LeasesRevoked(self.endpoint_id, url, leases, why))
+
+    # --- slots
+
+    def hopeless(self) -> bool:
+        """Whether no endpoint will ever take work: nothing is asked again, and all that was listed is misconfigured."""
+        return not self.elastic and all(m.health.state is State.MISCONFIGURED for m in self.members.values())
+
+    def _turn_away_if_hopeless(self) -> None:
+        if self.slots == 0 and self.hopeless():
+            for scope in self._asking:
+                scope.cancel()
+
+    async def acquire(self, ask: Ask) -> HeldLease:
+        """Wait for slots on one endpoint.
+
+        Raises :class:`RequestFailed` when the pool will never have a usable endpoint. Cancelled, it leaves the queue.
+        """
+        if self.elastic:
+            return await self.dispatcher.acquire(ask)
+        with trio.CancelScope() as scope:
+            self._asking.add(scope)
+            try:
+                self._turn_away_if_hopeless()
+                return await self.dispatcher.acquire(ask)
+            finally:
+                self._asking.discard(scope)
+        raise RequestFailed(Misrouted(self.why_waiting()), ())
+
+    def release(self, held: HeldLease) -> None:
+        """Give slots back. Never waits."""
+        self.dispatcher.release(held)
+        departing = self.departing.get(held.url)
+        if departing is not None and not self.dispatcher.ledger.lent(held.url):
+            del self.departing[held.url]
+            self._forget(departing)
+
+    def why_waiting(self) -> str:
+        """One line that says why there is nothing to give work to, or why all that work comes to nothing."""
+        if not self.members:
+            return "no endpoint is listed"
+        shown = list(self.members.values())[:3]
+        reasons = [f"{m.url} is {'draining' if m.draining else m.health.state.value} ({m.health.why})" for m in shown]
+        more = len(self.members) - len(shown)
+        return "; ".join(reasons) + (f"; and {more} more" if more else "")

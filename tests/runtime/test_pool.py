@@ -1,0 +1,268 @@
+"""A pool's members under changes of listings, settings and health; clients are scripted, time is virtual."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from random import Random
+
+import attrs
+import pytest
+import trio
+
+from scavenge.core.health import HealthSettings, State
+from scavenge.core.ledger import Ask
+from scavenge.core.limits.fixed import Fixed, FixedSettings
+from scavenge.core.roster import Added
+from scavenge.errors import LeaseRevoked
+from scavenge.events import EndpointChanged, EndpointDraining, Event, LeasesRevoked
+from scavenge.runtime.fleet import Fleet
+from scavenge.runtime.pool import PLACES, START_AHEAD, Pool
+from scavenge.types import (
+    Answer,
+    Busy,
+    ChatRequest,
+    Endpoint,
+    EndpointId,
+    Healthy,
+    Lost,
+    Misrouted,
+    Ok,
+    Outcome,
+    Reply,
+    RequestFailed,
+    Url,
+)
+
+A, B = Url("http://a/v1"), Url("http://b/v1")
+START_TIME = 1_800_000_000.0
+
+
+@attrs.define(eq=False)
+class Client:
+    endpoint: Endpoint
+    probe_result: Callable[[], Healthy | Outcome]
+    closed: bool = False
+    probes: int = 0
+
+    async def ask(self, request: ChatRequest) -> Answer:
+        await trio.sleep(1)
+        return Answer(Ok(Reply("", "stop")))
+
+    async def probe(self, path: str) -> Healthy | Outcome:
+        await trio.lowlevel.checkpoint()
+        self.probes += 1
+        return self.probe_result()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@attrs.define(eq=False)
+class Kit:
+    """Pools whose servers answer probes as ``probes`` says by url."""
+
+    nursery: trio.Nursery
+    elastic: bool = True
+    health: HealthSettings = attrs.field(factory=HealthSettings)
+    probes: dict[Url, Healthy | Outcome] = attrs.field(factory=dict)
+    clients: list[Client] = attrs.field(factory=list)
+    events: list[Event] = attrs.field(factory=list)
+    fleet: Fleet = attrs.field(factory=lambda: Fleet({}))
+
+    def open_client(self, endpoint: Endpoint) -> Client:
+        client = Client(endpoint, lambda: self.probes.get(endpoint.url, Healthy()))
+        self.clients.append(client)
+        return client
+
+    def pool(self, name: str = "pool") -> Pool:
+        pool = Pool(
+            endpoint_id=EndpointId(name),
+            elastic=self.elastic,
+            transport=self,
+            make_policy=lambda: Fixed(FixedSettings(4)),
+            health_settings=self.health,
+            random=Random(1),
+            emit=self.events.append,
+            wall_clock=lambda: START_TIME + trio.current_time(),
+            minders_nursery=self.nursery,
+            share=self.fleet.share,
+        )
+        self.fleet.pools[pool.endpoint_id] = pool
+        return pool
+
+
+@asynccontextmanager
+async def open_pools(**settings: object) -> AsyncIterator[Kit]:
+    async with trio.open_nursery() as nursery:
+        yield Kit(nursery, **settings)  # type: ignore[arg-type]
+        nursery.cancel_scope.cancel()
+
+
+def endpoint(url: Url = A, pool: str = "pool", **settings: object) -> Endpoint:
+    return Endpoint(EndpointId(pool), "m", url, **settings)  # type: ignore[arg-type]
+
+
+async def settled() -> None:
+    await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_a_member_gets_work_when_it_has_answered_and_up_to_the_lower_of_cap_and_gate(autojump_clock):
+    async with open_pools() as kit:
+        pool = kit.pool()
+        pool.add(endpoint(A, max_concurrent=3))
+        pool.add(endpoint(B, max_concurrent=100))
+        assert pool.slots == 0
+        await settled()
+        assert pool.slots == 3 + 4
+        assert pool.places.ledger.free(PLACES) == 7 + START_AHEAD
+
+
+async def test_a_changed_cap_counts_at_once_and_keeps_the_client(autojump_clock):
+    async with open_pools() as kit:
+        pool = kit.pool()
+        pool.add(endpoint(A, max_concurrent=3))
+        await settled()
+        pool.change(endpoint(A, max_concurrent=1), ("max_concurrent",))
+        assert pool.slots == 1
+        assert len(kit.clients) == 1
+        assert [e.what for e in kit.events if isinstance(e, EndpointChanged)] == ["max_concurrent"]
+
+
+async def test_a_changed_key_opens_a_new_client_and_closes_the_old_and_a_live_member_stays_live(autojump_clock):
+    async with open_pools() as kit:
+        pool = kit.pool()
+        pool.add(endpoint(A))
+        await settled()
+        held = await pool.acquire(Ask((0,)))
+        member = pool.members[A]
+        old = member.client
+        pool.change(endpoint(A, secret="new"), ("secret",))
+        assert old.closed
+        assert member.client.endpoint.secret == "new"
+        assert member.health.state is State.LIVE
+        pool.report(member, old, Misrouted("401", 401))  # of a request that was sent with the old key
+        assert member.health.state is State.LIVE
+        pool.release(held)
+
+
+async def test_new_settings_give_a_misconfigured_member_another_chance(autojump_clock):
+    async with open_pools() as kit:
+        kit.probes[A] = Misrouted("401", 401)
+        pool = kit.pool()
+        pool.add(endpoint(A))
+        await settled()
+        assert pool.members[A].health.state is State.MISCONFIGURED
+        kit.probes[A] = Healthy()
+        pool.change(endpoint(A, secret="right"), ("secret",))
+        await settled()
+        assert pool.slots == 4
+
+
+async def test_a_removed_url_that_comes_back_while_busy_never_carries_more_than_its_cap(autojump_clock):
+    async with open_pools() as kit:
+        pool = kit.pool()
+        pool.add(endpoint(A, max_concurrent=2))
+        await settled()
+        held = [await pool.acquire(Ask((n,))) for n in range(2)]
+        pool.remove(A)
+        assert set(pool.departing) == {A}
+        pool.add(endpoint(A, max_concurrent=2))
+        await settled()
+        assert not pool.departing
+        assert pool.dispatcher.ledger.free(A) == 0
+        for lease in held:
+            pool.release(lease)
+        assert pool.dispatcher.ledger.free(A) == 2
+        assert [client.closed for client in kit.clients] == [True, False]
+
+
+async def test_a_removed_member_is_forgotten_with_its_last_lease(autojump_clock):
+    async with open_pools() as kit:
+        pool = kit.pool()
+        pool.add(endpoint(A))
+        await settled()
+        held = await pool.acquire(Ask((0,)))
+        pool.remove(A)
+        await trio.sleep(100)
+        assert not kit.clients[0].closed
+        assert not held.revoked
+        pool.release(held)
+        assert kit.clients[0].closed
+        await settled()
+        probes = kit.clients[0].probes
+        await trio.sleep(100)
+        assert kit.clients[0].probes == probes
+
+
+async def test_a_drain_deadline_ends_what_still_runs_when_it_has_passed(autojump_clock):
+    async with open_pools() as kit:
+        pool = kit.pool()
+        pool.add(endpoint(A))
+        await settled()
+        held = await pool.acquire(Ask((0,)))
+        notice = datetime.fromtimestamp(START_TIME + 30, UTC)
+        pool.change(endpoint(A, drain_deadline=notice), ("drain_deadline",))
+        assert pool.slots == 0
+        assert [type(event) for event in kit.events[-2:]] == [EndpointChanged, EndpointDraining]
+        with pytest.raises(LeaseRevoked), held.using():
+            await trio.sleep(1000)
+        assert trio.current_time() == 30
+        assert [e.why for e in kit.events if isinstance(e, LeasesRevoked)] == ["its drain deadline has passed"]
+
+
+async def test_pools_that_share_a_server_share_what_they_learn_of_its_life(autojump_clock):
+    async with open_pools() as kit:
+        first, second = kit.pool("first"), kit.pool("second")
+        kit.fleet.apply([Added(endpoint(A, "first")), Added(endpoint(A, "second")), Added(endpoint(A, "unknown"))])
+        await settled()
+        kit.probes[A] = Lost("refused")
+        first.report(first.members[A], first.members[A].client, Lost("refused"))
+        assert (first.slots, second.slots) == (0, 0)
+        kit.probes[A] = Healthy()
+        await trio.sleep(30)
+        assert (first.slots, second.slots) == (1, 1)
+        first.report(first.members[A], first.members[A].client, Misrouted("404", 404, curable=True))
+        assert (first.slots, second.slots) == (0, 1)
+        second.report(second.members[A], second.members[A].client, Busy("wait", 429, 50.0))
+        assert (first.slots, second.slots) == (0, 0)
+
+
+async def test_who_waits_for_a_hopeless_pool_is_turned_away_with_the_reason(autojump_clock):
+    async with open_pools(elastic=False) as kit:
+        kit.probes[A] = Misrouted("the key is wrong", 401)
+        pool = kit.pool()
+        pool.add(endpoint(A))
+        with pytest.raises(RequestFailed, match="the key is wrong"):
+            await pool.acquire(Ask((0,)))
+        assert pool.dispatcher.ledger.waiting == 0
+        with pytest.raises(RequestFailed, match="the key is wrong"):
+            await pool.acquire(Ask((1,)))
+
+
+async def test_closing_a_pool_closes_every_client(autojump_clock):
+    async with open_pools() as kit:
+        pool = kit.pool()
+        pool.add(endpoint(A))
+        pool.add(endpoint(B))
+        await settled()
+        await pool.acquire(Ask((0,)))
+        pool.remove(A)
+        pool.close()
+        assert all(client.closed for client in kit.clients)
+
+
+async def test_why_a_pool_waits_names_its_endpoints_and_their_trouble(autojump_clock):
+    async with open_pools() as kit:
+        pool = kit.pool()
+        assert pool.why_waiting() == "no endpoint is listed"
+        for number in range(5):
+            url = Url(f"http://e{number}/v1")
+            kit.probes[url] = Lost("connection refused")
+            pool.add(endpoint(url, draining=number == 0))
+        await settled()
+        why = pool.why_waiting()
+        assert why.startswith("http://e0/v1 is draining")
+        assert "http://e1/v1 is probing (connection refused)" in why
+        assert why.endswith("and 2 more")
