@@ -1,0 +1,160 @@
+"""events.jsonl: complete when it can be, silent when it cannot, never in the way."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+import trio.testing
+
+from scavenge.edge import event_log
+from scavenge.edge.event_log import EventLog
+from scavenge.events import AttemptEnded, EndpointJoined, HealthChanged, RolloutFinished, SourceChanged
+from scavenge.types import Attempt, EndpointId, ErrorInfo, RolloutKey, RolloutRecord, Url, Usage
+
+POOL, URL = EndpointId("glm"), Url("http://a/v1")
+JOINED = EndpointJoined(POOL, URL)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "events.jsonl"
+
+
+def make(path, **options):
+    warnings: list[str] = []
+    return EventLog(path, warnings.append, clock=lambda: 1_700_000_000.5, **options), warnings
+
+
+def lines(path):
+    return [json.loads(text) for text in path.read_bytes().splitlines()]
+
+
+def test_an_event_is_a_line_with_its_time_its_name_and_its_fields(path):
+    log, warnings = make(path)
+    log(JOINED)
+    log(AttemptEnded(POOL, Attempt(URL, "lost", 1.0, 2.0, message="reset"), 0))
+    log.close()
+    first, second = lines(path)
+    assert first == {
+        "time": "2023-11-14T22:13:20.500000Z", "event": "EndpointJoined", "endpoint_id": "glm", "url": URL,
+    }  # fmt: skip
+    assert second["attempt"]["outcome"] == "lost"
+    assert warnings == []
+
+
+def test_a_finished_rollout_is_logged_without_its_texts(path):
+    record = RolloutRecord(
+        RolloutKey("e", "a", 2), "chat", 0.5, prompt="SECRET PROMPT", completion="LONG REPLY", answer="42",
+        info={"x": "INFO"}, usage=Usage(1, 2), error=ErrorInfo("Boom", "why"),
+    )  # fmt: skip
+    log, _ = make(path)
+    log(RolloutFinished(record))
+    log.close()
+    [line] = lines(path)
+    assert (line["example_id"], line["rollout"], line["reward"], line["error"]["type"]) == ("a", 2, 0.5, "Boom")
+    assert not any(word in path.read_text() for word in ("SECRET", "LONG", "INFO"))
+
+
+def test_secrets_are_taken_out_of_every_text(path):
+    log, _ = make(path, redact=lambda text: text.replace("sk-123", "***"))
+    log(SourceChanged("file sk-123", False, "401 for sk-123"))
+    log(AttemptEnded(POOL, Attempt(URL, "misrouted", 1.0, 2.0, message="bad key sk-123"), 0))
+    log.close()
+    assert "sk-123" not in path.read_text()
+    assert path.read_text().count("***") == 3
+
+
+def test_nothing_is_written_and_no_file_made_where_nothing_happened(path):
+    log, _ = make(path)
+    log.flush()
+    log.close()
+    log.close()
+    assert not path.exists()
+
+
+def test_what_does_not_fit_in_memory_is_dropped_and_counted(path, monkeypatch):
+    monkeypatch.setattr(event_log, "LINES_MAX", 3)
+    log, warnings = make(path)
+    for _ in range(5):
+        log(JOINED)
+    log.flush()
+    log(JOINED)
+    log.close()
+    assert [line["event"] for line in lines(path)] == ["EndpointJoined"] * 3 + ["EventsDropped", "EndpointJoined"]
+    assert lines(path)[3]["count"] == 2
+    assert warnings == []
+
+
+def test_a_disk_that_cannot_be_written_is_warned_of_once_and_what_was_lost_is_said_when_it_can(path):
+    path.mkdir()
+    log, warnings = make(path)
+    for _ in range(2):
+        log(JOINED)
+        log.flush()
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"events are not recorded: {path}: cannot be opened")
+    path.rmdir()
+    log(HealthChanged(URL, "live", "ejected", "reset"))
+    log.close()
+    assert [line["event"] for line in lines(path)] == ["HealthChanged", "EventsDropped"]
+    assert lines(path)[1]["count"] == 2
+
+
+def test_a_line_that_a_kill_cut_short_does_not_spoil_the_next(path):
+    path.write_bytes(b'{"time": "20')
+    log, _ = make(path)
+    log(JOINED)
+    log.close()
+    torn, line = path.read_bytes().splitlines()
+    assert torn == b'{"time": "20'
+    assert json.loads(line)["event"] == "EndpointJoined"
+
+
+async def test_the_service_writes_as_time_passes_and_once_more_when_it_is_cancelled(path, monkeypatch):
+    monkeypatch.setattr(event_log, "FLUSH_EVERY_S", 0.01)
+    log, _ = make(path)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(log.run_event_log)
+        log(JOINED)
+        while not path.exists() or not path.read_bytes():  # noqa: ASYNC110  # a file tells nobody that it was written
+            await trio.sleep(0.005)
+        log(HealthChanged(URL, "live", "ejected", "reset"))
+        nursery.cancel_scope.cancel()
+    assert [line["event"] for line in lines(path)] == ["EndpointJoined", "HealthChanged"]
+    log.close()
+
+
+def test_cancelled_at_any_step_it_writes_each_event_once(path, monkeypatch):
+    monkeypatch.setattr(event_log, "FLUSH_EVERY_S", 0.0)
+    for steps in range(1, 30):
+        log, _ = make(path.with_name(f"{steps}.jsonl"))
+        _cancelled_after(log, steps)
+        log.close()
+        assert [line["url"] for line in lines(log.path)] == [str(n) for n in range(5)]
+
+
+def _cancelled_after(log: EventLog, steps: int) -> None:
+    class Knife(trio.abc.Instrument):
+        left = steps
+
+        def before_task_step(self, task):
+            self.left -= 1
+            if self.left == 0:
+                scope.cancel()
+
+    scope = trio.CancelScope()
+
+    async def emit():
+        for n in range(5):
+            log(EndpointJoined(POOL, Url(str(n))))
+            await trio.lowlevel.checkpoint()
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(emit)
+            with scope:
+                await log.run_event_log()
+
+    trio.run(main, instruments=[Knife()])
