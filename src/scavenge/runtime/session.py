@@ -1,0 +1,205 @@
+"""One rollout's way to the model: each request takes a lease, is attempted, and is sent again as its history decides.
+
+Data flow: ask → lease → attempt → outcome → pool (health, stall) and history (again, done, given up). Knows no wire
+format, no limits and no rollout.
+
+Invariant: a session holds at most one lease at a time (the first may come from the feeder, already granted), and holds
+none while it backs off; every attempt leaves exactly one record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import attrs
+import trio
+
+from scavenge.core.ledger import Ask
+from scavenge.core.outcome import while_leaving
+from scavenge.core.retry import Again, Done, GiveUp, RequestHistory, RetrySettings
+from scavenge.errors import PoisonRequest
+from scavenge.events import AttemptDropped, AttemptEnded, AttemptStarted, Observer
+from scavenge.runtime.dispatcher import HeldLease
+from scavenge.runtime.member import Member
+from scavenge.runtime.pool import Pool
+from scavenge.types import (
+    Answer,
+    Attempt,
+    ChatRequest,
+    Completion,
+    Json,
+    Lost,
+    LostCause,
+    Messages,
+    Ok,
+    RequestFailed,
+    TimedOut,
+    Url,
+    Usage,
+)
+
+
+@attrs.frozen
+class RequestSettings:
+    """How the requests of an evaluation are made. Times are in seconds; ``request_timeout`` bounds one attempt."""
+
+    sampling: Json = attrs.field(factory=dict)
+    stream: bool = True
+    idle_timeout: float = 600.0
+    request_timeout: float | None = None
+    retry: RetrySettings = attrs.field(factory=RetrySettings)
+
+
+@attrs.frozen
+class SessionPorts:
+    """What a session needs from the run."""
+
+    emit: Observer
+    random: Random
+    wall_clock: Callable[[], float]
+
+
+@attrs.define(eq=False)
+class Session:
+    """The model as one rollout sees it. ``age`` orders its requests among all: the lower, the earlier served."""
+
+    pool: Pool
+    age: int
+    settings: RequestSettings
+    ports: SessionPorts = attrs.field(repr=False)
+    first_lease: HeldLease | None = None
+    """A lease that was taken for the first request; :meth:`close` gives it back if no request came."""
+    prompt: Messages | None = None
+    """The messages of the latest request."""
+    attempts: list[Attempt] = attrs.field(factory=list)
+    queued_s: float = 0.0
+    model_s: float = 0.0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    _turns: int = 0
+    _affine: Url | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all its requests together."""
+        return Usage(self.prompt_tokens, self.completion_tokens)
+
+    async def chat(self, messages: Messages, **options: object) -> Completion:
+        """One request, sent again as often as the run's settings allow.
+
+        Raises :class:`RequestFailed` when it cannot be answered, :class:`PoisonRequest` when it was lost too often.
+        Cancelled, it gives back its slots and closes its connection.
+        """
+        self.prompt = messages
+        self._turns += 1
+        request = ChatRequest(
+            messages, {**self.settings.sampling, **options}, self.settings.stream, self.settings.idle_timeout
+        )
+        history = RequestHistory(self.settings.retry, self.ports.random)
+        avoid: frozenset[Url] = frozenset()
+        first = len(self.attempts)
+        while True:
+            answer, url = await self._attempt(request, avoid, first)
+            leaving = self.pool.is_leaving(url)
+            step = history.after(answer.outcome, url, leaving=leaving, elsewhere=not self.pool.hopeless())
+            match step:
+                case Done(reply):
+                    self._affine = url
+                    self._count(reply.usage)
+                    return Completion(
+                        reply.text,
+                        reply.finish_reason,
+                        reply.reasoning,
+                        reply.tool_calls,
+                        reply.usage,
+                        tuple(self.attempts[first:]),
+                        reply.raw,
+                    )
+                case GiveUp(poison=True):
+                    raise PoisonRequest(f"lost {history.losses} times, last: {answer.outcome.message}")
+                case GiveUp(outcome):
+                    raise RequestFailed(outcome, self.attempts[first:])
+                case Again():
+                    avoid = step.avoid
+                    if step.wait_s:
+                        await trio.sleep(step.wait_s)
+
+    def close(self) -> None:
+        """Give back the first lease if no request used it."""
+        if self.first_lease is not None:
+            self.pool.release(self.first_lease)
+            self.first_lease = None
+
+    async def _attempt(self, request: ChatRequest, avoid: frozenset[Url], first: int) -> tuple[Answer, Url]:
+        held, member = await self._lease(avoid, first)
+        started_at, started_time = trio.current_time(), self.ports.wall_clock()
+        client = member.client
+        self.ports.emit(AttemptStarted(self.pool.endpoint_id, member.url))
+        try:
+            answer = await self._exchange(held, member, request)
+            if self.pool.is_leaving(member.url):
+                answer = attrs.evolve(answer, outcome=while_leaving(answer.outcome))
+            # before the slot is free again: the next in the queue must not be sent to a server that was just lost
+            self.pool.report(member, client, answer.outcome)
+        except BaseException:
+            self.ports.emit(AttemptDropped(self.pool.endpoint_id, member.url))
+            raise
+        finally:
+            self.pool.release(held)
+        duration_s = trio.current_time() - started_at
+        self.model_s += duration_s
+        self._record(answer, member.url, started_time, duration_s)
+        return answer, member.url
+
+    async def _lease(self, avoid: frozenset[Url], first: int) -> tuple[HeldLease, Member]:
+        """A lease on an endpoint that is still a member when the lease arrives."""
+        while True:
+            held, self.first_lease = self.first_lease, None
+            if held is None:
+                held = await self._acquire(avoid, first)
+            self.queued_s += held.queued_s
+            member = self.pool.members.get(held.url)
+            if member is not None and not held.revoked:
+                return held, member
+            self.pool.release(held)
+
+    async def _acquire(self, avoid: frozenset[Url], first: int) -> HeldLease:
+        try:
+            return await self.pool.acquire(Ask((self.age, self._turns), avoid=avoid, prefer=self._affine))
+        except RequestFailed as exc:
+            raise RequestFailed(exc.outcome, self.attempts[first:]) from None
+
+    async def _exchange(self, held: HeldLease, member: Member, request: ChatRequest) -> Answer:
+        answer: Answer | None = None
+        timeout_s = self.settings.request_timeout
+        with held.scope, trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
+            answer = await member.client.ask(request)
+        if answer is not None:
+            return answer
+        if held.revoked:
+            return Answer(Lost("the endpoint was lost while it had the request", LostCause.REVOKED))
+        return Answer(TimedOut(f"no whole reply within request_timeout = {timeout_s:g} s"))
+
+    def _record(self, answer: Answer, url: Url, started_time: float, duration_s: float) -> None:
+        outcome = answer.outcome
+        tokens = outcome.reply.usage.completion_tokens if isinstance(outcome, Ok) else None
+        generating_s = duration_s - (answer.first_byte_s or 0.0) if self.settings.stream else duration_s
+        attempt = Attempt(
+            endpoint=url,
+            outcome=outcome.name,
+            started_time=started_time,
+            duration_s=duration_s,
+            http_status=outcome.http_status,
+            first_byte_s=answer.first_byte_s,
+            tokens_per_s=tokens / generating_s if tokens and generating_s > 0 else None,
+            message=outcome.message,
+        )
+        self.attempts.append(attempt)
+        self.ports.emit(AttemptEnded(self.pool.endpoint_id, attempt, tokens or 0))
+
+    def _count(self, usage: Usage) -> None:
+        if usage.prompt_tokens is not None:
+            self.prompt_tokens = (self.prompt_tokens or 0) + usage.prompt_tokens
+        if usage.completion_tokens is not None:
+            self.completion_tokens = (self.completion_tokens or 0) + usage.completion_tokens

@@ -1,0 +1,340 @@
+"""A whole run in memory: evaluations over simulated servers that die, join, freeze and refuse, on virtual time."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+import trio
+from fleet_kit import NO_RETRIES, POOL, Questions, open_kit
+
+from scavenge.core.retry import RetrySettings
+from scavenge.errors import CircuitBroken, ConfigError, EnvironmentBroken, NoEndpointsError, ScavengeError
+from scavenge.events import EndpointLeft, EvalGaveUp, HealthChanged, LeasesRevoked, PoolWaiting, RolloutFinished
+from scavenge.runtime.ports import Environment, ModelSession
+from scavenge.runtime.run import RunLimits
+from scavenge.testing.engine import EngineSettings
+from scavenge.testing.fleet import SimulatedFleet
+from scavenge.testing.host import SimulatedServer
+from scavenge.types import EndpointId, Example, Rollout
+
+
+def servers(*names: str, slots: int = 8, cap: int | None = None, **settings: object) -> list[SimulatedServer]:
+    engine = EngineSettings(0.01, 0.001, slots)
+    return [SimulatedServer(name, engine, max_concurrent=cap, **settings) for name in names]  # type: ignore[arg-type]
+
+
+def whole(keys: list[object], count: int) -> bool:
+    """Whether every sample has exactly one result."""
+    return sorted(keys) == sorted(("test", str(number), 0) for number in range(count))
+
+
+async def test_every_sample_of_a_quiet_run_has_one_result(autojump_clock):
+    async with open_kit(SimulatedFleet(servers("ep1", "ep2"))) as kit:
+        await kit.play(kit.job(Questions(100)))
+        assert whole(kit.lines.keys, 100)
+        assert all(line["status"] == "ok" and len(line["attempts"]) == 1 for line in kit.lines.written)
+        assert kit.run.stopped_by is None
+        assert {attempt["endpoint"] for attempt in kit.lines.attempts()} == {"http://ep1.sim/v1", "http://ep2.sim/v1"}
+
+
+async def test_a_server_killed_in_the_middle_costs_its_requests_nothing_but_time(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1", "ep2", cap=8), "t=2 kill ep1")
+    async with open_kit(fleet) as kit:
+        await kit.play(kit.job(Questions(200), retry=NO_RETRIES))
+        assert whole(kit.lines.keys, 200)
+        assert all(line["status"] == "ok" for line in kit.lines.written)
+        moved = [line for line in kit.lines.written if len(line["attempts"]) > 1]
+        assert moved
+        for line in moved:
+            assert [attempt["endpoint"] for attempt in line["attempts"]] == ["http://ep1.sim/v1", "http://ep2.sim/v1"]
+            assert [attempt["outcome"] for attempt in line["attempts"]] == ["lost", "ok"]
+        assert fleet.truth["ep2"].peak_in_flight <= 8
+
+
+async def test_a_server_that_joins_is_given_work(autojump_clock):
+    async with open_kit(SimulatedFleet(servers("ep1", "ep2"), "t=3 join ep2")) as kit:
+        await kit.play(kit.job(Questions(200)))
+        assert whole(kit.lines.keys, 200)
+        assert {attempt["endpoint"] for attempt in kit.lines.attempts()} == {"http://ep1.sim/v1", "http://ep2.sim/v1"}
+
+
+async def test_a_dead_server_that_comes_back_is_given_work_again(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1", "ep2"), "t=1 kill ep1; t=8 restart ep1")
+    async with open_kit(fleet) as kit:
+        await kit.play(kit.job(Questions(600)))
+        assert whole(kit.lines.keys, 600)
+        states = [event.new for event in kit.events if isinstance(event, HealthChanged) and "ep1" in event.url]
+        assert states[:4] == ["live", "ejected", "probation", "live"]
+
+
+async def test_requests_on_a_frozen_server_move_when_it_falls_silent(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1", "ep2", cap=4), "t=2 freeze ep1")
+    async with open_kit(fleet) as kit:
+        await kit.play(kit.job(Questions(150), idle_timeout=20.0, retry=NO_RETRIES))
+        assert whole(kit.lines.keys, 150)
+        assert all(line["status"] == "ok" for line in kit.lines.written)
+        assert any("no bytes" in e.why or "silent" in e.why or "heard" in e.why or "probe" in e.why
+                   for e in kit.events if isinstance(e, HealthChanged) and e.new == "ejected")
+
+
+async def test_a_frozen_server_found_by_its_probe_loses_its_leases_long_before_the_idle_timeout(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1", "ep2", cap=4), "t=2 freeze ep1")
+    async with open_kit(fleet) as kit:
+        await kit.play(kit.job(Questions(150), idle_timeout=100_000.0, retry=NO_RETRIES))
+        assert whole(kit.lines.keys, 150)
+        assert [event.leases for event in kit.events if isinstance(event, LeasesRevoked)] == [4]
+        assert trio.current_time() < 1000
+
+
+async def test_a_removed_server_finishes_what_it_has_and_gets_nothing_new(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1", "ep2", cap=4), "t=2 leave ep1")
+    async with open_kit(fleet) as kit:
+        await kit.play(kit.job(Questions(200), retry=NO_RETRIES))
+        assert whole(kit.lines.keys, 200)
+        assert all(len(line["attempts"]) == 1 for line in kit.lines.written)
+        assert [event.url for event in kit.events if isinstance(event, EndpointLeft)] == ["http://ep1.sim/v1"]
+        assert not kit.pool.departing
+
+
+async def test_a_removed_server_that_is_dead_loses_its_leases(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1", "ep2", cap=4), "t=2 freeze ep1; t=2.1 leave ep1")
+    async with open_kit(fleet, health=None) as kit:
+        await kit.play(kit.job(Questions(100), idle_timeout=100_000.0, retry=NO_RETRIES))
+        assert whole(kit.lines.keys, 100)
+        assert sum(event.leases for event in kit.events if isinstance(event, LeasesRevoked)) == 4
+
+
+async def test_a_server_that_fails_fast_is_no_black_hole(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1", "ep2"), "t=1 garbage ep1")
+    async with open_kit(fleet) as kit:
+        await kit.play(kit.job(Questions(800)))
+        assert whole(kit.lines.keys, 800)
+        to_bad = [a for a in kit.lines.attempts() if a["outcome"] == "failed"]
+        assert 0 < len(to_bad) < 0.05 * len(kit.lines.attempts())
+
+
+async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1", cap=4), "t=1 busy ep1 retry_after=30 for=5")
+    async with open_kit(fleet) as kit:
+        await kit.play(kit.job(Questions(60), retry=NO_RETRIES))
+        assert whole(kit.lines.keys, 60)
+        assert all(line["status"] == "ok" for line in kit.lines.written)
+        refused = [attempt for attempt in kit.lines.attempts() if attempt["outcome"] == "busy"]
+        assert 1 <= len(refused) <= 4
+        assert trio.current_time() > 30
+
+
+async def test_a_run_starts_with_no_endpoint_and_goes_on_when_one_appears(autojump_clock):
+    async with open_kit(SimulatedFleet(servers("ep1"), "t=60 join ep1")) as kit:
+        await kit.play(kit.job(Questions(20)))
+        assert whole(kit.lines.keys, 20)
+        waits = [event.why for event in kit.events if isinstance(event, PoolWaiting)]
+        assert "no endpoint is listed" in waits[0]
+        assert waits[-1] == ""
+
+
+async def test_a_run_gives_up_after_the_stall_timeout_and_keeps_its_results(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1", cap=4), "t=2 kill ep1")
+    async with open_kit(fleet, limits=RunLimits(stall_timeout=120.0)) as kit:
+        await kit.play(kit.job(Questions(500)))
+        assert [type(error) for error in kit.run.stalled] == [NoEndpointsError]
+        assert 0 < len(kit.lines.written) < 500
+        assert all(line["status"] == "ok" for line in kit.lines.written)
+        assert [event.eval for event in kit.events if isinstance(event, EvalGaveUp)] == ["test"]
+        assert 120 <= trio.current_time() < 140
+
+
+async def test_a_stalled_pool_ends_only_its_own_evaluations(autojump_clock):
+    fleet = SimulatedFleet([*servers("ep1"), *servers("ep2", endpoint_id="other")], "t=0.5 kill ep2")
+    async with open_kit(fleet, limits=RunLimits(stall_timeout=5.0), wanted=(POOL, EndpointId("other"))) as kit:
+        other = kit.fleet.pools[EndpointId("other")]
+        await kit.play(kit.job(Questions(900)), kit.job(Questions(900), "starved", pool=other))
+        done = [key for key in kit.lines.keys if key[0] == "test"]
+        assert whole(done, 900)
+        assert len(kit.run.stalled) == 1
+
+
+async def test_nothing_but_refusals_for_the_stall_timeout_gives_up_too(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1"), "t=0 busy ep1 retry_after=1 for=1000")
+    async with open_kit(fleet, limits=RunLimits(stall_timeout=60.0)) as kit:
+        await kit.play(kit.job(Questions(5)))
+        assert len(kit.run.stalled) == 1
+        assert kit.lines.written == []
+
+
+async def test_many_failures_in_a_row_break_the_circuit(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1"), "t=0.5 error ep1 status=500 rate=1")
+    async with open_kit(fleet, limits=RunLimits(max_consecutive_failures=7)) as kit:
+        await kit.play(kit.job(Questions(500), retry=RetrySettings(max_retries=1)))
+        assert isinstance(kit.run.stopped_by, CircuitBroken)
+        errors = [line for line in kit.lines.written if line["status"] == "error"]
+        assert 7 <= len(errors) <= 7 + 8
+        assert "500" in errors[0]["error"]["message"]
+
+
+async def test_a_prompt_that_is_too_long_is_its_own_samples_error_and_breaks_nothing(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1", context_tokens=2))
+    async with open_kit(fleet, limits=RunLimits(max_consecutive_failures=3)) as kit:
+        await kit.play(kit.job(Questions(30)))
+        assert whole(kit.lines.keys, 30)
+        assert kit.run.stopped_by is None
+        assert all(len(line["attempts"]) == 1 for line in kit.lines.written)
+
+
+async def test_a_wrong_model_waits_where_listings_may_change_and_fails_the_sample_where_not(autojump_clock):
+    def wrong() -> SimulatedFleet:
+        return SimulatedFleet(servers("ep1", secret="k"))
+
+    async with open_kit(wrong(), limits=RunLimits(stall_timeout=30.0)) as kit:
+        await kit.play(kit.job(Questions(5)))
+        assert len(kit.run.stalled) == 1
+    async with open_kit(wrong(), elastic=False, limits=RunLimits(max_consecutive_failures=0)) as kit:
+        await kit.play(kit.job(Questions(5)))
+        assert [line["error"]["type"] for line in kit.lines.written] == ["RequestFailed"] * 5
+        assert "bearer token is missing" in kit.lines.written[0]["error"]["message"]
+
+
+async def test_an_evaluation_never_has_more_rollouts_under_way_than_it_allows(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1", "ep2"))
+    async with open_kit(fleet) as kit:
+        await kit.play(kit.job(Questions(40), max_concurrent=3))
+        assert whole(kit.lines.keys, 40)
+        assert sum(truth.peak_in_flight for truth in fleet.truth.values()) <= 3 * 2
+        assert max(truth.peak_in_flight for truth in fleet.truth.values()) <= 3
+
+
+async def test_two_evaluations_share_the_slots_of_a_pool(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1", cap=4))
+    async with open_kit(fleet) as kit:
+        await kit.play(kit.job(Questions(50)), kit.job(Questions(50), "second"))
+        assert len(kit.lines.keys) == len(set(kit.lines.keys)) == 100
+        assert fleet.truth["ep1"].peak_in_flight == 4
+
+
+async def test_the_reader_stays_close_to_the_work(autojump_clock):
+    questions = Questions(100_000)
+    async with open_kit(SimulatedFleet(servers("ep1"))) as kit:
+        with trio.move_on_after(20):
+            await kit.play(kit.job(questions))
+        assert 0 < len(kit.lines.written) < 1000
+        assert questions.read < 2000
+
+
+class Twice(Environment):
+    """Asks twice and counts how many rollouts are under way."""
+
+    def __init__(self, count: int = 30) -> None:
+        self.count = count
+        self.under_way = self.peak = 0
+
+    def examples(self):
+        return (Example(str(number), {}) for number in range(self.count))
+
+    async def play(self, example: Example, model: ModelSession) -> Rollout:
+        self.under_way += 1
+        self.peak = max(self.peak, self.under_way)
+        try:
+            first = await model.chat([{"role": "user", "content": "What is 1 + 1?"}])
+            await trio.sleep(5)
+            second = await model.chat([{"role": "user", "content": f"{first.text} And 2 + 2?"}], temperature=0)
+        finally:
+            self.under_way -= 1
+        return Rollout([first.text, second.text], 1.0)
+
+
+async def test_sessions_under_way_follow_the_slots_and_hold_none_while_a_tool_works(autojump_clock):
+    environment, fleet = Twice(60), SimulatedFleet(servers("ep1", "ep2", cap=4))
+    async with open_kit(fleet) as kit:
+        await kit.play(kit.job(environment))
+        assert whole(kit.lines.keys, 60)
+        assert environment.peak == 4 + 4 + 5
+        assert all(len(line["attempts"]) == 2 for line in kit.lines.written)
+
+
+async def test_a_session_asks_again_where_its_prefix_is(autojump_clock):
+    async with open_kit(SimulatedFleet(servers("ep1", "ep2", "ep3"))) as kit:
+        await kit.play(kit.job(Twice(9), max_concurrent=2))
+        assert all(len({a["endpoint"] for a in line["attempts"]}) == 1 for line in kit.lines.written)
+
+
+class Shaky(Environment):
+    """Fails in its own code the first times that each example is played."""
+
+    multi_turn = False
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.played: dict[str, int] = {}
+
+    def examples(self):
+        return (Example(str(number), {}) for number in range(10))
+
+    async def play(self, example: Example, model: ModelSession) -> Rollout:
+        reply = await model.chat([{"role": "user", "content": "What is 1 + 1?"}])
+        self.played[example.id] = self.played.get(example.id, 0) + 1
+        if self.played[example.id] <= self.failures:
+            raise ValueError(f"shaky {example.id}")
+        return Rollout(reply.text, 1.0)
+
+
+async def test_a_rollout_that_failed_in_its_environment_is_started_afresh_as_often_as_allowed(autojump_clock):
+    async with open_kit(SimulatedFleet(servers("ep1"))) as kit:
+        await kit.play(kit.job(Shaky(2), rollout_retries=2))
+        assert all(line["status"] == "ok" and len(line["attempts"]) == 1 for line in kit.lines.written)
+    async with open_kit(SimulatedFleet(servers("ep1"))) as kit:
+        await kit.play(kit.job(Shaky(3), rollout_retries=2))
+        assert whole(kit.lines.keys, 10)
+        assert kit.lines.written[0]["error"]["type"] == "ValueError"
+
+
+class Odd(Questions):
+    async def play(self, example: Example, model: ModelSession) -> Rollout:
+        return "a string"  # type: ignore[return-value]
+
+
+async def test_an_environment_that_returns_something_else_is_told_so_and_asks_no_model(autojump_clock):
+    async with open_kit(SimulatedFleet(servers("ep1", cap=1))) as kit:
+        await kit.play(kit.job(Odd(3)))
+        assert "returned str" in kit.lines.written[0]["error"]["message"]
+        assert whole(kit.lines.keys, 3)
+
+
+class Torn(Questions):
+    def examples(self):
+        yield from super().examples()
+        raise OSError("the disk is gone")
+
+
+async def test_a_dataset_that_cannot_be_read_on_ends_the_run_and_keeps_the_results(autojump_clock):
+    async with open_kit(SimulatedFleet(servers("ep1"))) as kit:
+        with pytest.raises(EnvironmentBroken, match="disk is gone"):
+            await kit.run.play([kit.job(Torn(3))])
+
+
+async def test_a_stopped_run_keeps_what_was_finished_and_owes_the_rest(autojump_clock):
+    class Stop(ScavengeError):
+        exit_code = 128 + signal.SIGINT
+
+    async with open_kit(SimulatedFleet(servers("ep1"))) as kit:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(kit.play, kit.job(Questions(500)))
+            await trio.sleep(10)
+            kit.run.stop(Stop("interrupted"))
+            kit.run.stop(CircuitBroken("too late"))
+        assert isinstance(kit.run.stopped_by, Stop)
+        finished = [event for event in kit.events if isinstance(event, RolloutFinished)]
+        assert 0 < len(kit.lines.written) == len(finished) < 500
+        assert kit.pool.dispatcher.ledger.lent(next(iter(kit.pool.members))) == 0
+        assert kit.pool.dispatcher.ledger.waiting == 0
+
+
+async def test_a_pool_that_nothing_is_listed_for_is_an_error_with_the_nearest_name_unless_elastic(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1"))
+    with pytest.raises(ConfigError, match="did you mean 'sim'"):
+        async with open_kit(fleet, elastic=False, wanted=(EndpointId("sims"),)):
+            pytest.fail("started")
+    async with open_kit(SimulatedFleet(servers("ep1")), wanted=(EndpointId("sims"),)) as kit:
+        assert [e.why for e in kit.events if isinstance(e, PoolWaiting)] == [
+            "no endpoint has this id; listed are 'sim'; did you mean 'sim'?"
+        ]
