@@ -2,7 +2,8 @@
 
 Lines gather in memory and are written once a second in a thread. When the disk does not keep up, or cannot be written,
 what does not fit is dropped and a line ``EventsDropped`` says how many were; a failure is warned of once. A finished
-rollout appears with its key and figures, not with its texts, which are in the results.
+rollout appears with its key and figures, not with its texts, which are in the results; that an attempt or a rollout
+began is not written, since the line of its end says when.
 
 Invariant: at most :data:`LINES_MAX` lines are in memory.
 """
@@ -22,10 +23,13 @@ from scavenge.core.plainjson import write_json
 from scavenge.core.records import iso_time
 from scavenge.edge.results import JsonlLog
 from scavenge.errors import ResultsError
-from scavenge.events import Event, RolloutFinished
+from scavenge.events import AttemptDropped, AttemptStarted, Event, RolloutFinished, RolloutStarted
 from scavenge.types import RolloutRecord
 
 LINES_MAX = 20_000
+UNWRITTEN = (AttemptStarted, AttemptDropped, RolloutStarted)
+TEXTS = frozenset({"message", "why", "what", "source"})
+"""Fields with words of servers, plugins and users: what may hold a secret. All others are names and numbers of ours."""
 FLUSH_EVERY_S = 1.0
 
 
@@ -49,6 +53,8 @@ class EventLog:
 
     def __call__(self, event: Event) -> None:
         """Take in an event."""
+        if isinstance(event, UNWRITTEN):
+            return
         if len(self._lines) >= LINES_MAX:
             self._dropped += 1
             return
@@ -64,11 +70,11 @@ class EventLog:
         return self._clean(_attributes(event))
 
     def _clean(self, fields: dict[str, object]) -> dict[str, object]:
-        return {name: self._value(value) for name, value in fields.items()}
+        return {name: self._value(name, value) for name, value in fields.items()}
 
-    def _value(self, value: object) -> object:
+    def _value(self, name: str, value: object) -> object:
         if isinstance(value, str):
-            return self.redact(value)
+            return self.redact(value) if name in TEXTS else value
         kind: Any = type(value)
         return self._clean(_attributes(value)) if _names(kind) else value
 
