@@ -1,0 +1,101 @@
+"""A whole reply as JSON -> an outcome: is it well-formed, is it complete, what does it say. Pure; waits for nothing.
+
+The first choice is what counts; ``raw`` keeps all of them, and each must be finished. Content may be null or empty: the
+environment judges that. Missing usage is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from scavenge.core.assembly import parts_of
+from scavenge.core.errorbody import Wording, error_in
+from scavenge.core.outcome import outcome_of_error_in_reply, outcome_of_finish
+from scavenge.types import Failed, Json, Lost, Ok, Outcome, Reply, Usage
+
+
+def outcome_of_document(document: object, http_status: int, wording: Wording, *, streamed: bool) -> Outcome:
+    """The outcome of a reply with status 2xx whose body is *document*, or whose chunks were put together to it."""
+    if (facts := error_in(document)) is not None:
+        return outcome_of_error_in_reply(facts, http_status, wording, streamed=streamed)
+    try:
+        choices = _choices_of(document)
+    except ValueError as problem:
+        if streamed:
+            return Lost("the stream ended without a finish reason", http_status=http_status)
+        return Failed(f"HTTP {http_status} with a broken reply: {problem}", http_status)
+    for choice in choices:
+        fault = outcome_of_finish(choice.get("finish_reason"), http_status, wording, streamed=streamed)
+        if fault is not None:
+            return fault
+    return _read(cast("Json", document), choices[0], http_status)
+
+
+def _choices_of(document: object) -> list[Json]:
+    """The choices, the first one first."""
+    choices = document.get("choices") if isinstance(document, Mapping) else None
+    if not isinstance(choices, list) or not choices:
+        raise ValueError("no choices")
+    if not all(isinstance(choice, Mapping) for choice in choices):
+        raise ValueError("a choice is no object")
+    return sorted(choices, key=_index)
+
+
+def _index(choice: Json) -> int:
+    index = choice.get("index")
+    return index if isinstance(index, int) else 0
+
+
+def _read(document: Json, choice: Json, http_status: int) -> Ok | Lost | Failed:
+    try:
+        text, reasoning, tool_calls = _said(choice)
+    except (ValueError, RecursionError) as problem:
+        return Failed(f"HTTP {http_status} with a broken reply: {problem}", http_status)
+    reply = Reply(
+        text=text,
+        finish_reason=str(choice["finish_reason"]),
+        reasoning=reasoning,
+        tool_calls=tool_calls,
+        usage=usage_of(document.get("usage")),
+        raw=document,
+    )
+    return Ok(reply, http_status)
+
+
+def _said(choice: Json) -> tuple[str, str | None, tuple[Json, ...]]:
+    message = choice.get("message")
+    if message is None and isinstance(text := choice.get("text"), str):
+        return text, _text(choice, "reasoning_content", "reasoning"), ()
+    if not isinstance(message, Mapping):
+        raise ValueError("a choice has neither a message nor a text")
+    reasoning = _text(message, "reasoning_content", "reasoning")
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return content or "", reasoning, _tool_calls(message)
+    text, thoughts = parts_of(content)
+    return text, reasoning or thoughts or None, _tool_calls(message)
+
+
+def _text(table: Json, *keys: str) -> str | None:
+    return next((value for key in keys if isinstance(value := table.get(key), str) and value), None)
+
+
+def _tool_calls(message: Json) -> tuple[Json, ...]:
+    calls = message.get("tool_calls")
+    if calls is None:
+        return ()
+    if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
+        raise ValueError("tool_calls is no list of objects")
+    return tuple(calls)
+
+
+def usage_of(usage: object) -> Usage:
+    """The token counts of a ``usage`` object; what is no count is as if it were not there."""
+    if not isinstance(usage, Mapping):
+        return Usage()
+    return Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")))
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
