@@ -1,1 +1,96 @@
-"""LLM evaluations on whatever inference servers happen to be alive."""
+"""LLM evaluations on whatever inference servers happen to be alive.
+
+Everything a program needs is here; plugins are written against :mod:`scavenge.plugin`, tests against
+:mod:`scavenge.testing`. Names are imported when they are first used, so that ``import scavenge`` costs little.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scavenge.app.evaluation import RunResult, run_evaluation
+    from scavenge.app.library import ClientLease, ModelPool, open_pool
+    from scavenge.app.options import RunOptions
+    from scavenge.errors import (
+        CircuitBroken,
+        ConfigError,
+        EnvironmentBroken,
+        InfrastructureError,
+        LeaseRevoked,
+        NoEndpointsError,
+        PluginError,
+        PoisonRequest,
+        Problem,
+        ResultsError,
+        ScavengeError,
+        SourceError,
+        UsageError,
+    )
+    from scavenge.runtime.ports import EndpointSource, Environment, ModelSession
+    from scavenge.types import (
+        Attempt,
+        Completion,
+        Endpoint,
+        EndpointSpec,
+        EndpointStatus,
+        Example,
+        Listing,
+        PoolStatus,
+        RequestFailed,
+        Rollout,
+        Usage,
+    )
+
+__all__ = [
+    "Attempt",
+    "CircuitBroken",
+    "ClientLease",
+    "Completion",
+    "ConfigError",
+    "Endpoint",
+    "EndpointSource",
+    "EndpointSpec",
+    "EndpointStatus",
+    "Environment",
+    "EnvironmentBroken",
+    "Example",
+    "InfrastructureError",
+    "LeaseRevoked",
+    "Listing",
+    "ModelPool",
+    "ModelSession",
+    "NoEndpointsError",
+    "PluginError",
+    "PoisonRequest",
+    "PoolStatus",
+    "Problem",
+    "RequestFailed",
+    "ResultsError",
+    "Rollout",
+    "RunOptions",
+    "RunResult",
+    "ScavengeError",
+    "SourceError",
+    "Usage",
+    "UsageError",
+    "open_pool",
+    "run_evaluation",
+]
+
+_HOMES = ("errors", "types", "runtime.ports", "app.options", "app.evaluation", "app.library")
+"""Where the names are defined, the cheapest to import first."""
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        for home in _HOMES:
+            module = import_module(f"{__name__}.{home}")
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -113,6 +113,26 @@ class CheckedListing:
     bad: tuple[BadRow, ...] = ()
 
 
+@attrs.frozen
+class EndpointStatus:
+    """How one endpoint is doing: its health's state (or ``draining``) with the reason, and its slots."""
+
+    url: Url
+    state: str
+    why: str
+    in_flight: int
+    limit: int
+
+
+@attrs.frozen
+class PoolStatus:
+    """How a pool is doing; ``waiting`` counts the requests that wait for slots."""
+
+    endpoint_id: EndpointId
+    endpoints: tuple[EndpointStatus, ...]
+    waiting: int
+
+
 # --- one request and what becomes of it
 
 

@@ -31,7 +31,19 @@ from scavenge.events import (
 from scavenge.runtime.dispatcher import Dispatcher, HeldLease
 from scavenge.runtime.member import Member, mind
 from scavenge.runtime.ports import AdmissionPolicy, ModelClient, ModelTransport
-from scavenge.types import Endpoint, EndpointId, Healthy, Lost, LostCause, Misrouted, Outcome, RequestFailed, Url
+from scavenge.types import (
+    Endpoint,
+    EndpointId,
+    EndpointStatus,
+    Healthy,
+    Lost,
+    LostCause,
+    Misrouted,
+    Outcome,
+    PoolStatus,
+    RequestFailed,
+    Url,
+)
 
 HEALTH_KEYS = frozenset({"model", "key", "secret", "type", "headers", "proxy"})
 """Settings whose change calls for another client, and makes a trouble that was known worthless."""
@@ -69,7 +81,7 @@ class Pool:
     _asking: set[trio.CancelScope] = attrs.field(factory=set)
 
     def __attrs_post_init__(self) -> None:
-        self.dispatcher = Dispatcher(SlotLedger(), elastic=self.elastic)
+        self.dispatcher = Dispatcher(SlotLedger(), self.elastic, self._forget_drained)
         self.places = Dispatcher(SlotLedger())
         self.places.ledger.join(PLACES, 0, None)
         self.stall = StallClock(trio.current_time())
@@ -236,10 +248,30 @@ class Pool:
     def release(self, held: HeldLease) -> None:
         """Give slots back. Never waits."""
         self.dispatcher.release(held)
-        departing = self.departing.get(held.url)
-        if departing is not None and not self.dispatcher.ledger.lent(held.url):
-            del self.departing[held.url]
-            self._forget(departing)
+
+    def _forget_drained(self) -> None:
+        """Forget the removed endpoints whose last lease has come back."""
+        for url in [url for url in self.departing if not self.dispatcher.ledger.lent(url)]:
+            self._forget(self.departing.pop(url))
+
+    def status(self) -> PoolStatus:
+        """How the pool is doing now."""
+        ledger = self.dispatcher.ledger
+        members = (*self.members.values(), *self.departing.values())
+        return PoolStatus(
+            self.endpoint_id,
+            tuple(
+                EndpointStatus(
+                    member.url,
+                    "draining" if member.draining else member.health.state.value,
+                    member.health.why,
+                    ledger.lent(member.url),
+                    member.limit,
+                )
+                for member in members
+            ),
+            ledger.waiting,
+        )
 
     def why_waiting(self) -> str:
         """One line that says why there is nothing to give work to, or why all that work comes to nothing."""

@@ -1,0 +1,201 @@
+"""``scavenge check``: reads a file, asks its sources once, looks at every endpoint and at this machine.
+
+Starts nothing that stays and writes nothing. What was found is judged by :mod:`scavenge.core.check_report`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import attrs
+import orjson
+import trio
+
+from scavenge.app.check_endpoint import look_at
+from scavenge.app.console import screen_on_stderr
+from scavenge.app.options import RunOptions, load
+from scavenge.app.parts import SourcePart, make_parts
+from scavenge.config.endpoint_rows import check_listing
+from scavenge.core.check_report import CheckReport, EndpointFinding, Machine, endpoint_table, machine_line
+from scavenge.core.documents import DocumentError, parse_toml
+from scavenge.core.health import HealthSettings
+from scavenge.core.redaction import Redactor
+from scavenge.edge.console_table import table_text
+from scavenge.edge.logs import set_up_logs
+from scavenge.edge.model_http import HttpModelTransport
+from scavenge.edge.sources.file import read_endpoints_file
+from scavenge.errors import ConfigError, Problem, SourceError, single_error
+from scavenge.types import Endpoint, Listing
+
+SOURCE_WITHIN_S = 15.0
+AT_ONCE = 100
+"""Endpoints looked at side by side."""
+PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+@attrs.define
+class _Gathered:
+    """What has been found so far."""
+
+    problems: list[Problem] = attrs.field(factory=list)
+    warnings: list[str] = attrs.field(factory=list)
+    endpoints: list[Endpoint] = attrs.field(factory=list)
+
+    def take(self, listing: Listing, environ: Mapping[str, str]) -> None:
+        """Sort a listing into endpoints and problems."""
+        checked = check_listing(listing, environ)
+        self.endpoints.extend(checked.endpoints)
+        self.problems.extend(problem for row in checked.bad for problem in row.problems)
+
+
+def check_in_console(path: Path, *, as_json: bool) -> tuple[int, str]:
+    """Check a file, and return the exit code and what belongs on standard output."""
+    screen = screen_on_stderr()
+    set_up_logs(screen, "warning")
+    report = trio.run(check_file, path, os.environ, screen.redact)
+    text = orjson.dumps(report.as_json(), option=orjson.OPT_INDENT_2).decode() if as_json else report_text(report)
+    return report.exit_code, screen.redact(text)
+
+
+async def check_file(path: Path, environ: Mapping[str, str], redact: Redactor) -> CheckReport:
+    """Everything there is to find about an evaluation or endpoints file.
+
+    *redact* learns the API keys. Cancelled, it leaves nothing behind.
+    """
+    await trio.lowlevel.checkpoint()
+    try:
+        is_endpoints = _is_endpoints_file(path)
+    except DocumentError as exc:
+        return CheckReport(str(path), "evaluation", _machine(None), (Problem(str(path), str(exc)),))
+    with single_error():
+        return await (_check_endpoints if is_endpoints else _check_evaluation)(path, environ, redact)
+
+
+def _is_endpoints_file(path: Path) -> bool:
+    """Told by content. A file that cannot be read is left to the reader of evaluation files, which says why."""
+    try:
+        document = parse_toml(path.read_bytes())
+    except (OSError, ValueError) as exc:
+        if isinstance(exc, DocumentError):
+            raise
+        return False
+    if "endpoint" in document and "eval" in document:
+        raise DocumentError("has [[endpoint]] and [[eval]]; put the endpoints into a file of their own")
+    return "endpoint" in document or (not document and path.name == "endpoints.toml")
+
+
+async def _check_endpoints(path: Path, environ: Mapping[str, str], redact: Redactor) -> CheckReport:
+    gathered = _Gathered()
+    try:
+        gathered.take(read_endpoints_file(path), environ)
+    except SourceError as exc:
+        gathered.problems.append(Problem(str(path), str(exc).removeprefix(f"{path}: ")))
+    findings = await _look_at_all(gathered, HealthSettings().path, redact)
+    pools = tuple(dict.fromkeys(str(endpoint.endpoint_id) for endpoint in gathered.endpoints))
+    return _report(path, "endpoints", gathered, pools, findings, _machine(None), environ)
+
+
+async def _check_evaluation(path: Path, environ: Mapping[str, str], redact: Redactor) -> CheckReport:
+    await trio.lowlevel.checkpoint()
+    try:
+        parts = make_parts(load(path, RunOptions()), environ)
+    except ConfigError as exc:
+        return CheckReport(str(path), "evaluation", _machine(None), exc.problems)
+    settings, gathered = parts.settings, _Gathered(endpoints=list(parts.fixed))
+    wanted = tuple(dict.fromkeys(str(one.pool_id) for one in settings.evals))
+    async with AsyncExitStack() as opened:
+        for source in parts.sources:
+            await _ask(source, opened, gathered, environ, elastic=settings.elastic)
+        gathered.endpoints = [one for one in gathered.endpoints if str(one.endpoint_id) in wanted]
+        findings = await _look_at_all(gathered, settings.health.path, redact)
+    if not _writable(settings.output_dir):
+        what = "new files cannot be written here; change the permissions, or output_dir"
+        gathered.problems.append(Problem(str(settings.output_dir), what))
+    return _report(path, "evaluation", gathered, wanted, findings, _machine(settings.output_dir), environ)
+
+
+async def _ask(
+    source: SourcePart, opened: AsyncExitStack, gathered: _Gathered, environ: Mapping[str, str], *, elastic: bool
+) -> None:
+    """Open a source, which stays open until *opened* is left, and take what it lists."""
+    await trio.lowlevel.checkpoint()
+    try:
+        asked = await opened.enter_async_context(source.kind.open(source.config))
+        with trio.fail_after(SOURCE_WITHIN_S):
+            gathered.take(await asked.list_endpoints(), environ)
+    except Exception as exc:  # a source may raise anything when it cannot say
+        slow = isinstance(exc, trio.TooSlowError)
+        said = f"no answer within {SOURCE_WITHIN_S:g} s" if slow else str(exc) or type(exc).__name__
+        said = said.removeprefix(f"{source.label}: ")
+        if elastic:
+            gathered.warnings.append(f"{source.label}: {said}; an elastic run waits for it")
+        else:
+            gathered.problems.append(Problem(source.label, said))
+
+
+async def _look_at_all(gathered: _Gathered, probe_path: str, redact: Redactor) -> tuple[EndpointFinding, ...]:
+    redact.hide(endpoint.secret for endpoint in gathered.endpoints if endpoint.secret is not None)
+    transport, limiter = HttpModelTransport(), trio.CapacityLimiter(AT_ONCE)
+    found: dict[int, EndpointFinding] = {}
+
+    async def look(index: int, endpoint: Endpoint) -> None:
+        async with limiter:
+            found[index] = await look_at(endpoint, transport, probe_path)
+
+    async with trio.open_nursery() as nursery:
+        for index, endpoint in enumerate(gathered.endpoints):
+            nursery.start_soon(look, index, endpoint)
+    return tuple(found[index] for index in sorted(found))
+
+
+def _report(
+    path: Path,
+    kind: str,
+    gathered: _Gathered,
+    pools: tuple[str, ...],
+    findings: tuple[EndpointFinding, ...],
+    machine: Machine,
+    environ: Mapping[str, str],
+) -> CheckReport:
+    warnings = [*gathered.warnings, *_proxy_warnings(gathered, environ)]
+    return CheckReport(str(path), kind, machine, tuple(gathered.problems), tuple(warnings), pools, findings)
+
+
+def _proxy_warnings(gathered: _Gathered, environ: Mapping[str, str]) -> list[str]:
+    found = [name for name in PROXY_VARIABLES if environ.get(name) or environ.get(name.lower())]
+    direct = sum(endpoint.proxy is None for endpoint in gathered.endpoints)
+    if not found or not direct:
+        return []
+    names = ", ".join(found)
+    return [f"{names} set, but {direct} endpoints are reached without a proxy; name it as `proxy` in their rows"]
+
+
+def _machine(output_dir: Path | None) -> Machine:
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if output_dir is None:
+        return Machine(descriptors)
+    return Machine(descriptors, str(output_dir), shutil.disk_usage(_existing(output_dir)).free)
+
+
+def _existing(path: Path) -> Path:
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _writable(output_dir: Path) -> bool:
+    folder = _existing(output_dir)
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+def report_text(report: CheckReport) -> str:
+    """The report for people."""
+    lines = [str(problem) for problem in report.problems]
+    if report.endpoints:
+        table = endpoint_table(report.endpoints)
+        lines += [table_text(table.head, table.rows), machine_line(report)]
+    lines += [f"warning: {warning}" for warning in (*report.warnings, *report.machine_warnings())]
+    return "\n".join([*lines, report.verdict()])

@@ -1,0 +1,282 @@
+"""Runs an evaluation file: opens what a run needs, plays it, and tells what came of it. Prints nothing.
+
+Order of opening, the last one closed first: signal watcher, run folder, event log, sink, sources, fleet, evaluations.
+So whatever ends the work, results that were handed in are on disk before the summary is written, and the folder is
+given up last.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import attrs
+import trio
+
+from scavenge.app.options import RunOptions, adapted, load
+from scavenge.app.parts import Parts, make_parts, open_sources
+from scavenge.app.resume import Earlier, open_earlier
+from scavenge.config.dump import dump
+from scavenge.config.endpoint_rows import check_listing, pool_modes
+from scavenge.config.schema import EvalSettings, RunSettings
+from scavenge.core.plan import Plan
+from scavenge.core.redaction import Redactor
+from scavenge.core.retry import RetrySettings
+from scavenge.core.summary import Summary
+from scavenge.core.tally import EvalTally, Tally
+from scavenge.edge.event_log import EventLog
+from scavenge.edge.machine import raise_descriptor_limit
+from scavenge.edge.model_http import HttpModelTransport
+from scavenge.edge.results import JsonlLog
+from scavenge.edge.run_folder import RunFolder, create_run_folder, open_run_folder
+from scavenge.edge.threads import LimitedThreads
+from scavenge.environments.references import importable
+from scavenge.errors import ConfigError, Interrupted, ResultsError, ScavengeError, UsageError, single_error
+from scavenge.events import Event, Observer, RunStarted, Warned
+from scavenge.runtime.fleet import Fleet, FleetPorts, FleetSettings, open_fleet
+from scavenge.runtime.ports import EndpointSource
+from scavenge.runtime.run import Run, RunLimits
+from scavenge.runtime.runner import EvalJob, EvalRun
+from scavenge.runtime.session import RequestSettings, SessionPorts
+from scavenge.runtime.shutdown import run_signal_watcher
+from scavenge.runtime.sink import Sink
+from scavenge.types import CheckedListing, Endpoint, Listing
+
+SUMMARY_EVERY_S = 10.0
+READING_THREADS = 4
+
+
+@attrs.frozen
+class RunResult:
+    """How a run ended. ``why`` is one line, ``None`` when every sample has a result."""
+
+    exit_code: int
+    why: str | None
+    summary: Summary
+    run_dir: Path
+
+
+async def run_evaluation(
+    source: Path | str | RunSettings | None,
+    *,
+    options: RunOptions | None = None,
+    observers: Sequence[Observer] = (),
+    redact: Redactor | None = None,
+) -> RunResult:
+    """Run an evaluation file (or its settings) to the end, as ``scavenge run`` does.
+
+    *observers* hear of every event; *redact* learns the endpoints' keys, for whoever shows texts. In the main thread
+    SIGINT and SIGTERM end the run in good order. Raises :class:`scavenge.errors.ConfigError` and
+    :class:`scavenge.errors.UsageError` before anything is started. Cancelled, it writes what was finished.
+    """
+    options = options or RunOptions()
+    if isinstance(source, RunSettings):
+        settings = adapted(source, options)
+    else:
+        settings = load(None if source is None else Path(source), options)
+    parts = make_parts(settings)
+    raise_descriptor_limit()
+    conductor = _Conductor(parts, options, tuple(observers), redact or Redactor.of_environ(os.environ))
+    with single_error(), importable(settings.base_dir):
+        async with _signals(conductor.on_signal):
+            return await conductor.conduct()
+
+
+@asynccontextmanager
+async def _signals(stop: Callable[[signal.Signals], None]) -> AsyncIterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    async with trio.open_nursery() as watching:
+        await watching.start(run_signal_watcher, stop, lambda number: os._exit(128 + number))
+        yield
+        watching.cancel_scope.cancel()
+
+
+@attrs.define(eq=False)
+class _Conductor:
+    """One run from its folder to its result."""
+
+    parts: Parts
+    options: RunOptions
+    observers: tuple[Observer, ...]
+    redact: Redactor
+    run: Run = attrs.field(init=False)
+    tally: Tally = attrs.field(init=False)
+    plans: dict[str, Plan] = attrs.field(factory=dict)
+    _preparing: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Cancelled by a signal that comes before the first rollout, so that it need not wait for a source that hangs."""
+    _playing: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        settings = self.parts.settings
+        limits = RunLimits(settings.stall_timeout, settings.max_consecutive_failures)
+        self.run = Run(limits, self.emit, time.time)
+        self.tally = Tally.of(EvalTally(one.name, one.env_id, one.rollouts_per_example) for one in settings.evals)
+
+    def emit(self, event: Event) -> None:
+        """Tell every observer."""
+        self.tally.observe(event, trio.current_time())
+        for observer in self.observers:
+            observer(event)
+
+    def on_signal(self, number: signal.Signals) -> None:
+        """End the run because of a signal."""
+        self.run.stop(Interrupted(number.name, number.value))
+        if not self._playing:
+            self._preparing.cancel()
+
+    async def conduct(self) -> RunResult:
+        """Play the run and tell how it ended."""
+        settings = self.parts.settings
+        with self._open_folder() as folder:
+            earlier = Earlier()
+            if self.options.resume is not None:
+                earlier = await trio.to_thread.run_sync(open_earlier, folder, settings, self.tally)
+            event_log = EventLog(folder.events, self._warn, self.redact)
+            self.observers = (*self.observers, event_log)
+            self.emit(RunStarted(str(folder.path), tuple(one.name for one in settings.evals), earlier.kept))
+            for warning in (*earlier.complaints, *self._odd_settings()):
+                self._warn(warning)
+            try:
+                with closing(event_log):
+                    await self._keep(folder, earlier, event_log)
+            except (ConfigError, UsageError):
+                if self.options.resume is None:
+                    folder.discard()
+                raise
+            except ScavengeError as exc:
+                self.run.stop(exc)
+            folder.write_summary(self._summary().as_json())
+            return self._result(folder)
+
+    def _open_folder(self) -> RunFolder:
+        if self.options.resume is not None:
+            return open_run_folder(self.options.resume)
+        settings = self.parts.settings
+        return create_run_folder(settings.output_dir, settings.name, dump(settings), datetime.now(UTC))
+
+    async def _keep(self, folder: RunFolder, earlier: Earlier, event_log: EventLog) -> None:
+        """Play, while results, events and figures are kept on disk."""
+        with single_error(), closing(JsonlLog(folder.results)) as log:
+            sink = Sink(log, self.run.on_durable, LimitedThreads(1))
+            async with trio.open_nursery() as keepers:
+                keepers.start_soon(event_log.run_event_log)
+                keepers.start_soon(self._keep_summary, folder)
+                async with trio.open_nursery() as writing:
+                    writing.start_soon(sink.run_sink)
+                    try:
+                        await self._play(sink, earlier)
+                    finally:
+                        sink.close()
+                keepers.cancel_scope.cancel()
+
+    async def _keep_summary(self, folder: RunFolder) -> None:
+        """Write the figures now and then, for a run that is killed."""
+        threads, told = LimitedThreads(1), False
+        while True:
+            await trio.sleep(SUMMARY_EVERY_S)
+            try:
+                await threads.run(partial(folder.write_summary, self._summary().as_json()))
+                told = False
+            except ResultsError as exc:  # costs no result, and the next time, or the end of the run, writes them anew
+                if not told:
+                    self._warn(f"the figures are not kept up to date: {exc}")
+                told = True
+
+    async def _play(self, sink: Sink, earlier: Earlier) -> None:
+        settings = self.parts.settings
+        fleet_settings = FleetSettings(settings.elastic, settings.elastic_poll_interval, settings.health)
+        wanted = tuple(dict.fromkeys(one.pool_id for one in settings.evals))
+        with self._preparing:
+            async with open_sources(self.parts) as sources:
+                ports = self._fleet_ports(sources)
+                async with open_fleet(wanted, fleet_settings, ports, self.parts.fixed) as fleet:
+                    self._playing = True
+                    await self.run.play(self._evals(fleet, ports, sink, earlier))
+
+    def _fleet_ports(self, sources: Sequence[tuple[str, EndpointSource]]) -> FleetPorts:
+        return FleetPorts(
+            sources=sources,
+            check=self._check,
+            transport=HttpModelTransport(),
+            make_policy=self.parts.make_policy,
+            emit=self.emit,
+            random=Random(),  # noqa: S311 - jitter, not a secret
+            wall_clock=time.time,
+        )
+
+    def _check(self, listing: Listing, present: Sequence[Endpoint]) -> CheckedListing:
+        checked = check_listing(listing, os.environ, present=pool_modes(present))
+        self.redact.hide(endpoint.secret for endpoint in checked.endpoints if endpoint.secret is not None)
+        return checked
+
+    def _evals(self, fleet: Fleet, ports: FleetPorts, sink: Sink, earlier: Earlier) -> list[EvalRun]:
+        ages, threads = itertools.count(), LimitedThreads(READING_THREADS)
+        session_ports = SessionPorts(ports.emit, ports.random, ports.wall_clock)
+        runs = []
+        for one, environment in zip(self.parts.settings.evals, self.parts.environments, strict=True):
+            plan = self.plans[one.name] = Plan(
+                one.name,
+                one.env_id,
+                one.rollouts_per_example,
+                one.num_examples,
+                earlier.done,
+                self.parts.settings.order,
+            )
+            job = EvalJob(
+                one.name,
+                one.env_id,
+                environment,
+                plan,
+                fleet.pools[one.pool_id],
+                request_settings(one),
+                one.max_concurrent,
+                one.rollout_retries,
+            )
+            runs.append(EvalRun(job, sink, session_ports, ages.__next__, threads))
+        return runs
+
+    def _odd_settings(self) -> Iterator[str]:
+        settings = self.parts.settings
+        if settings.elastic and not settings.sources:
+            yield "elastic has no effect: every eval names one fixed server; add a source and endpoint_id for more"
+
+    def _warn(self, message: str) -> None:
+        self.emit(Warned(message))
+
+    def _summary(self) -> Summary:
+        totals = {name: plan.total for name, plan in self.plans.items()}
+        return self.tally.summary(totals, trio.current_time())
+
+    def _result(self, folder: RunFolder) -> RunResult:
+        summary = self._summary()
+        code, why = self._verdict(summary)
+        return RunResult(code, why, summary, folder.path)
+
+    def _verdict(self, summary: Summary) -> tuple[int, str | None]:
+        ok, errors = sum(one.ok for one in summary.evals), sum(one.error for one in summary.evals)
+        if self.run.stopped_by is not None:
+            return self.run.stopped_by.exit_code, str(self.run.stopped_by)
+        if self.run.stalled:
+            return max(error.exit_code for error in self.run.stalled), "; ".join(map(str, self.run.stalled))
+        if errors:
+            return 1, f"{errors} of {ok + errors} samples failed"
+        if not ok and not self.options.allow_empty:
+            return 2, "not a single sample: the datasets are empty, or num_examples is 0 (--allow-empty permits it)"
+        return 0, None
+
+
+def request_settings(one: EvalSettings) -> RequestSettings:
+    """How the requests of an evaluation are made."""
+    retry = RetrySettings(one.max_retries, one.max_lost)
+    return RequestSettings(one.sampling_args, one.stream, one.idle_timeout, one.request_timeout, retry)

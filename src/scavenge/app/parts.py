@@ -1,0 +1,181 @@
+"""From settings to the things they name: plugins' objects, environments, the endpoints that are fixed.
+
+Every name is looked up and every plugin's keys are read here, before anything starts, and all that is wrong is told at
+once. Opens no source and asks no endpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from scavenge.app.options import DEFAULT_POLICY, RunOptions, load
+from scavenge.config.endpoint_rows import check_listing
+from scavenge.config.plugin_keys import structure_arguments, structure_plugin
+from scavenge.config.problems import Where
+from scavenge.config.schema import EvalSettings, PolicySettings, RunSettings, SourceSettings
+from scavenge.edge.sources.file import FileSourceConfig, read_endpoints_file
+from scavenge.environments.loader import EnvironmentLoader
+from scavenge.environments.references import importable
+from scavenge.errors import ConfigError, PluginError, Problem, SourceError
+from scavenge.plugin import EndpointSourceType
+from scavenge.plugins.manager import load_plugins
+from scavenge.plugins.registry import Registry
+from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, Environment
+from scavenge.types import Endpoint, EndpointSpec, Listing
+
+
+@attrs.frozen(eq=False)
+class SourcePart:
+    """A source that can be opened: its label in messages, its type and its configuration."""
+
+    label: str
+    owner: str
+    """The plugin that it comes from."""
+    kind: EndpointSourceType
+    config: Any
+
+
+@attrs.frozen(eq=False)
+class Parts:
+    """What a run is made of. ``environments`` are in the order of the settings' evals."""
+
+    settings: RunSettings
+    sources: tuple[SourcePart, ...]
+    make_policy: Callable[[], AdmissionPolicy]
+    environments: tuple[Environment, ...]
+    fixed: tuple[Endpoint, ...]
+    """The one server of each eval that names one."""
+
+
+@attrs.define
+class _Gatherer:
+    """Collects problems instead of stopping at the first."""
+
+    problems: list[Problem] = attrs.field(factory=list)
+
+    @contextmanager
+    def gathering(self, where: Where) -> Iterator[None]:
+        try:
+            yield
+        except ConfigError as exc:
+            self.problems.extend(exc.problems)
+        except PluginError as exc:
+            self.problems.append(Problem(str(where), str(exc)))
+
+
+def resolve(path: Path | None, options: RunOptions) -> RunSettings:
+    """The settings of a run, whole and checked: what ``--dry-run`` prints.
+
+    Raises :class:`scavenge.errors.ConfigError` and :class:`scavenge.errors.UsageError`.
+    """
+    settings = load(path, options)
+    make_parts(settings)
+    return settings
+
+
+def make_parts(settings: RunSettings, environ: Mapping[str, str] | None = None) -> Parts:
+    """The parts of a run.
+
+    Raises :class:`scavenge.errors.ConfigError` with every name that is unknown and every key that is wrong.
+    """
+    environ = os.environ if environ is None else environ
+    gatherer, registry = _Gatherer(), load_plugins(environ)
+    sources: list[SourcePart] = []
+    policies: list[Callable[[], AdmissionPolicy]] = []
+    environments: list[Environment] = []
+    fixed: dict[str, Endpoint] = {}
+    with importable(settings.base_dir):
+        for source in settings.sources:
+            with gatherer.gathering(source.where):
+                sources.append(_source(source, registry, settings, environ))
+        with gatherer.gathering(settings.where.at("admission")):
+            where = settings.where.at("admission")
+            policies.append(policy_maker(settings.admission, registry, where, settings.base_dir))
+        with gatherer.gathering(settings.where.at("sessions")):
+            _refuse_sessions(settings)
+        loader = EnvironmentLoader(registry, structure_plugin, structure_arguments, settings.base_dir)
+        for index, one in enumerate(settings.evals):
+            where = settings.where.at("eval", index)
+            with gatherer.gathering(where):
+                environments.append(loader.load(one.env_id, one.env_args, where=str(where), in_worker=one.in_worker))
+            with gatherer.gathering(where):
+                if one.endpoint_id is None:
+                    fixed[one.pool_id] = _fixed_endpoint(one, where, environ)
+    if gatherer.problems:
+        raise ConfigError(gatherer.problems)
+    return Parts(settings, tuple(sources), policies[0], tuple(environments), tuple(fixed.values()))
+
+
+@asynccontextmanager
+async def open_sources(parts: Parts) -> AsyncIterator[list[tuple[str, EndpointSource]]]:
+    """The sources of a run, open, with their labels; the last one opened is closed first.
+
+    Raises :class:`scavenge.errors.PluginError` when one cannot be opened.
+    """
+    async with AsyncExitStack() as opened:
+        sources = []
+        for part in parts.sources:
+            try:
+                source = await opened.enter_async_context(part.kind.open(part.config))
+            except Exception as exc:
+                raise PluginError(part.owner, f"{part.label} cannot be opened: {type(exc).__name__}: {exc}") from exc
+            sources.append((part.label, source))
+        yield sources
+
+
+def _source(
+    source: SourceSettings, registry: Registry, settings: RunSettings, environ: Mapping[str, str]
+) -> SourcePart:
+    kind = registry.source_type(source.type, str(source.where.at("type")))
+    config: Any = structure_plugin(kind.config, source.keys, source.where, settings.base_dir)
+    label = str(source.where)
+    if isinstance(config, FileSourceConfig):
+        _check_file(config.path, source.where, settings, environ)
+        label = str(config.path)
+    return SourcePart(label, registry.owner(kind), kind, config)
+
+
+def _check_file(path: Path, where: Where, settings: RunSettings, environ: Mapping[str, str]) -> None:
+    """A file that is there at the start must be right in every row; one that is not there may be waited for."""
+    if settings.elastic and not path.exists():
+        return
+    try:
+        checked = check_listing(read_endpoints_file(path), environ)
+    except SourceError as exc:
+        raise ConfigError([Problem(str(where), str(exc))]) from exc
+    if checked.bad:
+        raise ConfigError(problem for row in checked.bad for problem in row.problems)
+
+
+def policy_maker(
+    admission: PolicySettings, registry: Registry, where: Where, base_dir: Path
+) -> Callable[[], AdmissionPolicy]:
+    """What makes the admission policy of an endpoint. Raises :class:`scavenge.errors.ConfigError`."""
+    kind = registry.policy(admission.policy or DEFAULT_POLICY, str(where.at("policy")))
+    config: Any = structure_plugin(kind.config, admission.keys, where, base_dir)
+
+    def make_policy() -> AdmissionPolicy:
+        return kind.create(config)
+
+    return make_policy
+
+
+def _refuse_sessions(settings: RunSettings) -> None:
+    sessions = settings.sessions
+    if sessions.policy is not None or sessions.keys:
+        what = "session policies are not in this version: sessions follow the slots; leave [sessions] out"
+        raise ConfigError([Problem(str(settings.where.at("sessions")), what)])
+
+
+def _fixed_endpoint(one: EvalSettings, where: Where, environ: Mapping[str, str]) -> Endpoint:
+    row = EndpointSpec(endpoint_id=one.pool_id, model=one.model, url=one.api_base_url, key=one.api_key_var)
+    checked = check_listing(Listing([row], str(where)), environ)
+    if checked.bad:
+        raise ConfigError(Problem(str(where), problem.what) for bad in checked.bad for problem in bad.problems)
+    return checked.endpoints[0]

@@ -1,0 +1,148 @@
+"""What ``scavenge check`` found, whether that is enough to run, and the tables that show it. Pure; looks at nothing.
+
+Invariant: nothing in here is a secret: keys are named by their variables, proxies by host and port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from scavenge.core.naming import listed
+from scavenge.core.summary import Table
+from scavenge.errors import Problem
+
+SPARE_DESCRIPTORS = 64
+"""Files and sockets a run has open beside one for each slot."""
+LITTLE_DISK_BYTES = 1 << 30
+
+
+@attrs.frozen
+class EndpointFinding:
+    """One endpoint. ``outcome`` is ``healthy`` or an outcome's name; ``listed``: whether the server names the model."""
+
+    endpoint_id: str
+    url: str
+    model: str
+    max_concurrent: int | None
+    draining: bool
+    key: str
+    proxy: str
+    addresses: str
+    tls: str
+    outcome: str
+    listed: bool
+    probe_s: float
+    said: str
+
+    @property
+    def usable(self) -> bool:
+        """Whether it would be given work."""
+        return self.outcome == "healthy" and not self.draining
+
+
+@attrs.frozen
+class Machine:
+    """What this machine has for a run: file descriptors, and free bytes where results go (``None``: not asked)."""
+
+    descriptors: int
+    output_dir: str | None = None
+    free_bytes: int | None = None
+
+
+@attrs.frozen
+class CheckReport:
+    """Everything that was found. ``pools`` are those that need a usable endpoint."""
+
+    file: str
+    kind: str
+    machine: Machine
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[str, ...] = ()
+    pools: tuple[str, ...] = ()
+    endpoints: tuple[EndpointFinding, ...] = ()
+
+    @property
+    def unserved(self) -> tuple[str, ...]:
+        """The pools without a usable endpoint."""
+        served = {found.endpoint_id for found in self.endpoints if found.usable}
+        return tuple(pool for pool in self.pools if pool not in served)
+
+    @property
+    def exit_code(self) -> int:
+        """0: right and served; 2: the file is wrong; 4: a pool, or all of them, has no usable endpoint."""
+        if self.problems:
+            return 2
+        return 4 if self.unserved or not self.pools else 0
+
+    def as_json(self) -> dict[str, object]:
+        """Everything, with the verdict."""
+        return {
+            **attrs.asdict(self),
+            "problems": [str(problem) for problem in self.problems],
+            "warnings": [*self.warnings, *self.machine_warnings()],
+            "unserved": self.unserved,
+            "exit_code": self.exit_code,
+        }
+
+    def machine_warnings(self) -> list[str]:
+        """What this machine may have too little of."""
+        warnings = []
+        slots = sum(found.max_concurrent or 0 for found in self.endpoints)
+        if slots + SPARE_DESCRIPTORS > self.machine.descriptors:
+            warnings.append(
+                f"{slots} slots need {slots + SPARE_DESCRIPTORS} file descriptors, the limit is"
+                f" {self.machine.descriptors}: raise it with `ulimit -n`"
+            )
+        free_bytes = self.machine.free_bytes
+        if free_bytes is not None and free_bytes < LITTLE_DISK_BYTES:
+            warnings.append(f"only {_gib(free_bytes)} free in output_dir {self.machine.output_dir}")
+        return warnings
+
+    def verdict(self) -> str:
+        """The result in one line."""
+        if self.problems:
+            return f"{self.file}: {len(self.problems)} problem{'s' * (len(self.problems) != 1)}"
+        if not self.pools:
+            return f"{self.file}: the {self.kind} file is right, but there is no endpoint"
+        if self.unserved:
+            return f"{self.file}: the {self.kind} file is right; without a usable endpoint: {listed(self.unserved)}"
+        return f"{self.file}: the {self.kind} file is right, and every pool has a usable endpoint"
+
+
+def endpoint_table(endpoints: Sequence[EndpointFinding]) -> Table:
+    """One row an endpoint."""
+    head = ("pool", "endpoint", "state", "probe", "model", "cap", "key", "proxy", "address", "TLS", "said")
+    return Table("endpoints", head, tuple(_row(found) for found in endpoints))
+
+
+def _row(found: EndpointFinding) -> tuple[str, ...]:
+    return (
+        found.endpoint_id,
+        found.url,
+        f"{found.outcome}, draining" if found.draining else found.outcome,
+        f"{found.probe_s * 1000:.0f} ms",
+        found.model if found.listed else f"{found.model} (not confirmed)",
+        "–" if found.max_concurrent is None else str(found.max_concurrent),
+        found.key,
+        found.proxy,
+        found.addresses,
+        found.tls,
+        found.said or "–",
+    )
+
+
+def machine_line(report: CheckReport) -> str:
+    """File descriptors against slots, and the disk."""
+    caps = [found.max_concurrent for found in report.endpoints]
+    slots = f"{sum(cap or 0 for cap in caps)} slots"
+    if None in caps:
+        slots += f" and {caps.count(None)} endpoints without a cap"
+    machine = report.machine
+    disk = "" if machine.free_bytes is None else f"; {_gib(machine.free_bytes)} free in output_dir {machine.output_dir}"
+    return f"{machine.descriptors} file descriptors for {slots}{disk}"
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / (1 << 30):.1f} GiB"

@@ -1,0 +1,235 @@
+"""How far a run is, told from its events: counts, recent rates, endpoints, waits; and the lines that say so. Pure.
+
+Knows no terminal. All instants are Unix epoch seconds (``_time``), because waits are told in these.
+
+Invariants: hearing one event costs O(1), and the state does not grow with the samples. A total is known only when every
+evaluation's is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import attrs
+
+from scavenge.core.naming import listed, one_line
+from scavenge.events import (
+    AttemptDropped,
+    AttemptEnded,
+    AttemptStarted,
+    EndpointChanged,
+    EndpointDraining,
+    EndpointJoined,
+    EndpointLeft,
+    EvalGaveUp,
+    EvalSized,
+    Event,
+    HealthChanged,
+    PoolWaiting,
+    RolloutFinished,
+    RunStarted,
+    RunStopping,
+)
+from scavenge.types import EndpointId, Url
+
+TOKENS_WINDOW_S = 30.0
+"""Over what time tokens per second are averaged: replies come whole, so a shorter one would jump."""
+ROLLOUTS_WINDOW_S = 300.0
+"""Over what time the rate behind the estimated end is averaged."""
+WHY_CHARACTERS = 160
+TAKES_WORK = frozenset({"live", "probation"})
+"""Names of the states in :mod:`scavenge.core.health` in which an endpoint is given work."""
+
+
+@attrs.define
+class RecentRate:
+    """How much a second, averaged over the last ``window_s`` seconds. Holds at most 31 sums, whatever it is told."""
+
+    window_s: float
+    started_time: float
+    _sums: deque[tuple[int, float]] = attrs.field(factory=deque)
+
+    def add(self, amount: float, now_time: float) -> None:
+        """Count *amount* as done now."""
+        step = self._step(now_time)
+        if self._sums and self._sums[-1][0] >= step:
+            last, total = self._sums.pop()
+            self._sums.append((last, total + amount))
+        else:
+            self._sums.append((step, amount))
+        self._forget(step)
+
+    def per_s(self, now_time: float) -> float:
+        """The average up to now."""
+        self._forget(self._step(now_time))
+        passed_s = min(self.window_s, now_time - self.started_time)
+        return sum(amount for _, amount in self._sums) / max(passed_s, 1.0)
+
+    def _step(self, now_time: float) -> int:
+        return int((now_time - self.started_time) / self.window_s * 30)
+
+    def _forget(self, step: int) -> None:
+        while self._sums and self._sums[0][0] <= step - 30:
+            self._sums.popleft()
+
+
+@attrs.frozen
+class Wait:
+    """What a pool waits for, and since when."""
+
+    since_time: float
+    why: str
+
+
+@attrs.define
+class ProgressView:
+    """The state of a run as far as it is shown."""
+
+    started_time: float
+    ok: int = 0
+    failed: int = 0
+    kept: int = 0
+    in_flight: int = 0
+    tokens: RecentRate = attrs.field(init=False)
+    rollouts: RecentRate = attrs.field(init=False)
+    waits: dict[EndpointId, Wait] = attrs.field(factory=dict)
+    stopping: str = ""
+    gave_up: list[str] = attrs.field(factory=list)
+    _sizes: dict[str, int | None] = attrs.field(factory=dict)
+    _listed: set[tuple[EndpointId, Url]] = attrs.field(factory=set)
+    _draining: set[tuple[EndpointId, Url]] = attrs.field(factory=set)
+    _health: dict[Url, str] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.tokens = RecentRate(TOKENS_WINDOW_S, self.started_time)
+        self.rollouts = RecentRate(ROLLOUTS_WINDOW_S, self.started_time)
+
+    # --- what is known
+
+    @property
+    def done(self) -> int:
+        """Rollouts with a result, good or bad, those of an earlier part included."""
+        return self.kept + self.ok + self.failed
+
+    @property
+    def total(self) -> int | None:
+        """Rollouts there will be; ``None`` until every dataset was read to its end."""
+        sizes = list(self._sizes.values())
+        known = [size for size in sizes if size is not None]
+        return sum(known) if sizes and len(known) == len(sizes) else None
+
+    @property
+    def endpoints(self) -> int:
+        """Endpoints that are listed, each counted once a pool."""
+        return len(self._listed)
+
+    @property
+    def live(self) -> int:
+        """Endpoints that are given work."""
+        return sum(place not in self._draining and self._health.get(place[1]) in TAKES_WORK for place in self._listed)
+
+    def left_s(self, now_time: float) -> float | None:
+        """Seconds to the end at the recent speed; ``None`` where that cannot be told."""
+        total, speed = self.total, self.rollouts.per_s(now_time)
+        if total is None or speed <= 0:
+            return None
+        return max(0, total - self.done) / speed
+
+    # --- what happens
+
+    def on_event(self, event: Event, now_time: float) -> None:
+        """Hear of an event."""
+        match event:
+            case AttemptStarted():
+                self.in_flight += 1
+                self._health.setdefault(event.url, "live")
+            case AttemptEnded():
+                self.in_flight = max(0, self.in_flight - 1)
+                self.tokens.add(event.tokens, now_time)
+            case AttemptDropped():
+                self.in_flight = max(0, self.in_flight - 1)
+            case RolloutFinished():
+                self._on_finished(failed=event.record.error is not None, now_time=now_time)
+            case PoolWaiting(why=""):
+                self.waits.pop(event.endpoint_id, None)
+            case PoolWaiting():
+                self.waits[event.endpoint_id] = Wait(event.since_time, event.why)
+            case RunStarted() | EvalSized() | EvalGaveUp() | RunStopping():
+                self._on_run(event)
+            case EndpointJoined() | EndpointLeft() | EndpointDraining() | EndpointChanged() | HealthChanged():
+                self._on_endpoint(event)
+            case _:
+                pass
+
+    def _on_finished(self, *, failed: bool, now_time: float) -> None:
+        self.failed += failed
+        self.ok += not failed
+        self.rollouts.add(1, now_time)
+
+    def _on_run(self, event: RunStarted | EvalSized | EvalGaveUp | RunStopping) -> None:
+        match event:
+            case RunStarted():
+                self.kept = event.kept
+                self._sizes = {name: self._sizes.get(name) for name in event.evals}
+            case EvalSized():
+                self._sizes[event.eval] = event.rollouts
+            case EvalGaveUp():
+                self.gave_up.append(event.eval)
+            case _:
+                self.stopping = event.why
+
+    def _on_endpoint(
+        self, event: EndpointJoined | EndpointLeft | EndpointDraining | EndpointChanged | HealthChanged
+    ) -> None:
+        if isinstance(event, HealthChanged):
+            self._health[event.url] = event.new
+            return
+        place = (event.endpoint_id, event.url)
+        if not isinstance(event, EndpointChanged) or "draining" in event.what.split(", "):
+            self._draining.discard(place)
+        match event:
+            case EndpointJoined():
+                self._listed.add(place)
+            case EndpointDraining():
+                self._draining.add(place)
+            case EndpointLeft():
+                self._listed.discard(place)
+                if all(url != event.url for _, url in self._listed):
+                    self._health.pop(event.url, None)
+
+    # --- what is said
+
+    def summary_line(self, now_time: float) -> str:
+        """Counts, speed, endpoints and times on one line."""
+        parts = [self._counts(), f"{self.tokens.per_s(now_time):,.0f} tokens/s"]
+        parts.append(f"endpoints {self.live}/{self.endpoints}")
+        elapsed = duration(now_time - self.started_time)
+        left_s = None if self.waits or self.stopping else self.left_s(now_time)
+        parts.append(elapsed if left_s is None else f"{elapsed}, about {duration(left_s)} left")
+        return " | ".join(parts)
+
+    def _counts(self) -> str:
+        total = self.total
+        known = "?" if total is None else f"{total:,}"
+        return f"{self.done:,}/{known} done, {self.failed:,} failed, {self.in_flight:,} in flight"
+
+    def notes(self, now_time: float) -> list[str]:
+        """What holds the run up, one line each."""
+        lines = [f"stopping: {self.stopping}"] if self.stopping else []
+        if self.gave_up:
+            lines.append(f"given up: {listed(self.gave_up, most=5)}")
+        for endpoint_id, wait in self.waits.items():
+            since = duration(now_time - wait.since_time)
+            lines.append(f"{endpoint_id} has been waiting for {since}: {one_line(wait.why, WHY_CHARACTERS)}")
+        return lines
+
+    def holdups(self) -> tuple[object, ...]:
+        """A value that changes exactly when another kind of note is due, whatever the seconds are."""
+        return (bool(self.stopping), len(self.gave_up), tuple(self.waits))
+
+
+def duration(seconds: float) -> str:
+    """A duration as ``0:07``, ``12:34`` or ``1:02:03``; a negative one, from a clock that was set back, is 0."""
+    whole = max(0, int(seconds))
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

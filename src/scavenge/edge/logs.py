@@ -1,0 +1,173 @@
+"""Log lines: where they go, at what level, and which events are worth one. Redaction is the screen's.
+
+Level of a line: ``warning`` for what somebody may have to look at, ``info`` for endpoints that come and go, ``debug``
+for the rest. Each state is told when it changes, not while it lasts.
+
+Invariant: the first failed rollout of a run is told whole; the later ones, which may be thousands, only at ``debug``.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import attrs
+
+from scavenge.core.naming import one_line
+from scavenge.edge.console import Screen
+from scavenge.events import (
+    AttemptEnded,
+    EndpointChanged,
+    EndpointDraining,
+    EndpointJoined,
+    EndpointLeft,
+    EvalGaveUp,
+    Event,
+    HealthChanged,
+    LeasesRevoked,
+    PoolWaiting,
+    RolloutFinished,
+    RunStarted,
+    RunStopping,
+    SourceChanged,
+    Warned,
+)
+from scavenge.types import RolloutRecord
+
+LEVELS = ("debug", "info", "warning", "error")
+TALKATIVE = ("httpx", "httpcore")
+"""Libraries whose ``info`` lines name every request with its whole URL."""
+FIRST_FAILURE_CHARACTERS = 4000
+
+_log = logging.getLogger("scavenge")
+
+
+class ScreenHandler(logging.Handler):
+    """Says log records on a screen."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__()
+        self._screen = screen
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say a record; one that cannot be put into words is told as that."""
+        try:
+            text = self.format(record)
+        except Exception as exc:  # arguments that do not fit the text, or whose __str__ fails
+            text = f"a log call in {record.pathname}:{record.lineno} is wrong: {type(exc).__name__}"
+        self._screen.say(text)
+
+
+def set_up_logs(screen: Screen, level: str | None = None) -> None:
+    """Send the log lines of the whole process to a screen, and nowhere else.
+
+    *level* is one of :data:`LEVELS` and holds for everything; without it, libraries are heard from ``warning`` on and
+    scavenge from ``info`` on.
+    """
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        root.removeHandler(handler)
+    root.addHandler(ScreenHandler(screen))
+    root.setLevel((level or "warning").upper())
+    _log.setLevel((level or "info").upper())
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
+    logging.captureWarnings(capture=True)
+
+
+@attrs.define(eq=False)
+class LogEvents:
+    """An observer that turns events into log lines. ``tell_waits`` is false where the progress tells of them."""
+
+    tell_waits: bool = True
+    failures: int = 0
+
+    def __call__(self, event: Event) -> None:
+        """Write the line of an event that is worth one."""
+        match event:
+            case RolloutFinished(record=RolloutRecord(error=None)):
+                pass
+            case RolloutFinished():
+                self._on_failure(event.record)
+            case PoolWaiting():
+                if self.tell_waits:
+                    _log.log(*_waiting(event))
+            case RunStarted() | RunStopping() | EvalGaveUp() | SourceChanged() | Warned():
+                _log.log(*_run_line(event))
+            case AttemptEnded():
+                if event.attempt.outcome != "ok" and _log.isEnabledFor(logging.DEBUG):
+                    said = one_line(event.attempt.message or "")
+                    _log.debug("%s: %s: %s: %s", event.endpoint_id, event.attempt.endpoint, event.attempt.outcome, said)
+            case HealthChanged():
+                _log.log(_health_level(event), "%s is %s: %s", event.url, event.new, one_line(event.why))
+            case EndpointJoined() | EndpointChanged() | EndpointDraining() | EndpointLeft() | LeasesRevoked():
+                _log.info("%s: %s %s", event.endpoint_id, event.url, _endpoint_text(event))
+            case _:
+                pass
+
+    def _on_failure(self, record: RolloutRecord) -> None:
+        self.failures += 1
+        if self.failures == 1:
+            _log.warning("%s", first_failure(record))
+        else:
+            _log.debug("failure %d: %s", self.failures, one_line(_failure(record)))
+
+
+def first_failure(record: RolloutRecord) -> str:
+    """All there is to say about a failed rollout."""
+    place = f"\n  last endpoint: {record.attempts[-1].endpoint}" if record.attempts else ""
+    shown = _failure(record)
+    if len(shown) > FIRST_FAILURE_CHARACTERS:
+        shown = shown[:FIRST_FAILURE_CHARACTERS] + " … (the whole text is in results.jsonl)"
+    return f"first failure (later ones are counted): {shown}{place}"
+
+
+def _failure(record: RolloutRecord) -> str:
+    key = record.key
+    error = "" if record.error is None else f"{record.error.type}: {record.error.message}"
+    return f"eval {key.eval!r}, example {key.example_id!r}, rollout {key.rollout}: {error}"
+
+
+def _waiting(event: PoolWaiting) -> tuple[int, str, str, str]:
+    if event.why:
+        return logging.WARNING, "%s is waiting for an endpoint: %s", event.endpoint_id, one_line(event.why)
+    return logging.INFO, "%s goes on%s", event.endpoint_id, ""
+
+
+def _run_line(event: RunStarted | RunStopping | EvalGaveUp | SourceChanged | Warned) -> tuple[int, str, str, str]:
+    match event:
+        case RunStarted():
+            kept = f"; {event.kept} results are there already" if event.kept else ""
+            return logging.INFO, "results go to %s%s", event.run_dir, kept
+        case RunStopping():
+            return logging.WARNING, "%s: %s", "stopping", event.why
+        case Warned():
+            return logging.WARNING, "%s%s", "", event.message
+        case EvalGaveUp():
+            return logging.WARNING, "eval %r has given up: %s", event.eval, one_line(event.why)
+        case _:
+            level = logging.INFO if event.ok else logging.WARNING
+            return level, "source %s: %s", event.source, one_line(event.message.removeprefix(f"{event.source}: "))
+
+
+def _health_level(event: HealthChanged) -> int:
+    if event.new in ("ejected", "misconfigured"):
+        return logging.WARNING
+    return logging.INFO if event.new == "live" and event.old != "paused" else logging.DEBUG
+
+
+def _endpoint_text(
+    event: EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft | LeasesRevoked,
+) -> str:
+    match event:
+        case EndpointJoined():
+            return "joined"
+        case EndpointChanged():
+            return f"has new settings: {event.what}"
+        case EndpointDraining():
+            return f"takes no new work: {event.why}"
+        case EndpointLeft():
+            return "left"
+        case _:
+            plural = "s go" if event.leases != 1 else " goes"
+            return f"is lost, {event.leases} request{plural} elsewhere: {one_line(event.why)}"
