@@ -331,7 +331,6 @@ def test_the_identity_of_an_eval_is_what_changes_its_results():
         "env_id": "chat",
         "env_args.dataset": "d.jsonl",
         "env_args.deep.a": 1,
-        "model": "a",
         "sampling_args.temperature": 0,
     }
     assert identity(one) == expected

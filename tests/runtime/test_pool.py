@@ -229,6 +229,60 @@ async def test_pools_that_share_a_server_share_what_they_learn_of_its_life(autoj
         assert (first.slots, second.slots) == (0, 0)
 
 
+@attrs.define(eq=False)
+class Counting:
+    """A fixed limit that is asked only so often: a minding task that spins would never let a virtual clock go on."""
+
+    asked: int = 0
+
+    def observe(self, event: object, now: float) -> None:
+        """Nothing follows."""
+
+    def limit(self, now: float) -> int:
+        self.asked += 1
+        assert self.asked < 1000, "the minding task spins"
+        return 4
+
+    def next_wake_at(self, now: float) -> float | None:
+        assert self.asked < 1000
+        self.asked += 1
+        return None
+
+
+async def test_a_minding_task_never_spins_whatever_becomes_of_its_member(autojump_clock):
+    for settings in (HealthSettings(), HealthSettings(probe=False)):
+        async with open_pools(health=settings) as kit:
+            pool = kit.pool()
+            pool.make_policy = Counting
+            pool.add(endpoint(A))
+            await settled()
+            for outcome in (Lost("reset"), Busy("wait", 429, 5.0), Misrouted("404", 404, curable=True)):
+                await trio.sleep(100)
+                held = await pool.acquire(Ask((0,)))
+                member = pool.members[A]
+                pool.report(member, member.client, outcome)
+                await trio.sleep(100)
+                pool.report(member, member.client, Ok(Reply("", "stop")))
+                pool.remove(A)
+                await trio.sleep(100)
+                pool.release(held)
+                pool.add(endpoint(A))
+
+
+async def test_a_removed_member_that_is_paused_is_minded_quietly(autojump_clock):
+    async with open_pools() as kit:
+        pool = kit.pool()
+        pool.make_policy = Counting
+        pool.add(endpoint(A))
+        await settled()
+        held = await pool.acquire(Ask((0,)))
+        member = pool.members[A]
+        pool.report(member, member.client, Busy("wait", 429, 5.0))
+        pool.remove(A)
+        await trio.sleep(1000)
+        pool.release(held)
+
+
 async def test_who_waits_for_a_hopeless_pool_is_turned_away_with_the_reason(autojump_clock):
     async with open_pools(elastic=False) as kit:
         kit.probes[A] = Misrouted("the key is wrong", 401)

@@ -24,7 +24,7 @@ import trio
 
 from scavenge.app.options import RunOptions, adapted, load
 from scavenge.app.parts import Parts, make_parts, open_sources
-from scavenge.app.resume import Earlier, open_earlier
+from scavenge.app.resume import MODEL, Earlier, Identity, identity_of, merged, open_earlier, refuse_other_results
 from scavenge.config.dump import dump
 from scavenge.config.endpoint_rows import check_listing, pool_modes
 from scavenge.config.schema import EvalSettings, RunSettings
@@ -113,6 +113,7 @@ class _Conductor:
     run: Run = attrs.field(init=False)
     tally: Tally = attrs.field(init=False)
     plans: dict[str, Plan] = attrs.field(factory=dict)
+    identity: Identity = attrs.field(factory=dict)
     _preparing: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """Cancelled by a signal that comes before the first rollout, so that it need not wait for a source that hangs."""
     _playing: bool = False
@@ -139,9 +140,12 @@ class _Conductor:
         """Play the run and tell how it ended."""
         settings = self.parts.settings
         with self._open_folder() as folder:
+            self.identity = await trio.to_thread.run_sync(identity_of, self.parts)
             earlier = Earlier()
             if self.options.resume is not None:
-                earlier = await trio.to_thread.run_sync(open_earlier, folder, settings, self.tally)
+                earlier = await trio.to_thread.run_sync(open_earlier, folder, self.identity, self.tally)
+            else:
+                folder.write_identity(self.identity)
             event_log = EventLog(folder.events, self._warn, self.redact)
             self.observers = (*self.observers, event_log)
             self.emit(RunStarted(str(folder.path), tuple(one.name for one in settings.evals), earlier.kept))
@@ -175,7 +179,7 @@ class _Conductor:
                 async with trio.open_nursery() as writing:
                     writing.start_soon(sink.run_sink)
                     try:
-                        await self._play(sink, earlier)
+                        await self._play(folder, sink, earlier)
                     finally:
                         sink.close()
                 keepers.cancel_scope.cancel()
@@ -193,7 +197,7 @@ class _Conductor:
                     self._warn(f"the figures are not kept up to date: {exc}")
                 told = True
 
-    async def _play(self, sink: Sink, earlier: Earlier) -> None:
+    async def _play(self, folder: RunFolder, sink: Sink, earlier: Earlier) -> None:
         settings = self.parts.settings
         fleet_settings = FleetSettings(settings.elastic, settings.elastic_poll_interval, settings.health)
         wanted = tuple(dict.fromkeys(one.pool_id for one in settings.evals))
@@ -201,8 +205,17 @@ class _Conductor:
             async with open_sources(self.parts) as sources:
                 ports = self._fleet_ports(sources)
                 async with open_fleet(wanted, fleet_settings, ports, self.parts.fixed) as fleet:
+                    refuse_other_results(folder.read_identity(), self._with_models(fleet))
                     self._playing = True
                     await self.run.play(self._evals(fleet, ports, sink, earlier))
+                    folder.write_identity(merged(folder.read_identity(), self._with_models(fleet)))
+
+    def _with_models(self, fleet: Fleet) -> Identity:
+        """What the results depend on, with the models of the endpoints that are listed now."""
+        for one in self.parts.settings.evals:
+            for member in list(fleet.pools[one.pool_id].members.values())[:1]:
+                self.identity[one.name][MODEL] = member.endpoint.model
+        return self.identity
 
     def _fleet_ports(self, sources: Sequence[tuple[str, EndpointSource]]) -> FleetPorts:
         return FleetPorts(

@@ -1,22 +1,29 @@
 """What an earlier part of a run left in its folder, and whether the run can go on from there.
 
-Reads the folder; the only thing it changes is a torn last line of the results, which it moves aside.
+What results depend on is kept in the folder as ``identity.json``: for each evaluation, what its settings and its
+environment say, and the model of its pool once an endpoint was listed. A later part that differs in any of it is
+refused, since its results would be others; endpoints, limits and timeouts may differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import attrs
+import orjson
 
-from scavenge.config.load import load_run_text
-from scavenge.config.schema import RunSettings, identity
+from scavenge.app.parts import Parts
+from scavenge.config.schema import identity
 from scavenge.core.digests import DigestSet
 from scavenge.core.naming import shown
 from scavenge.core.tally import History, Tally
 from scavenge.edge.results import mend, scan
 from scavenge.edge.run_folder import RunFolder
 from scavenge.errors import ConfigError, Problem
+
+MODEL = "model"
+Identity = dict[str, dict[str, object]]
+"""By evaluation and key."""
 
 
 @attrs.frozen(eq=False)
@@ -28,14 +35,32 @@ class Earlier:
     complaints: tuple[str, ...] = ()
 
 
-def open_earlier(folder: RunFolder, settings: RunSettings, tally: Tally) -> Earlier:
-    """Take the results in *folder* into *tally*. Blocks for about a second per 300 000 results.
+def identity_of(parts: Parts) -> Identity:
+    """What the results of a run depend on, as far as that is known before it starts. Blocks: data is read.
 
-    Raises :class:`ConfigError` that names the keys when the settings would give other results than those in the folder,
+    Raises ``OSError`` when data cannot be read, and whatever an environment's ``identity`` raises.
+    """
+    found: Identity = {}
+    for one, environment in zip(parts.settings.evals, parts.environments, strict=True):
+        told: Mapping[str, object] = getattr(environment, "identity", dict)()
+        said = {f"data.{key}": value for key, value in told.items()}
+        found[one.name] = _plain({**identity(one), **said})
+    return found
+
+
+def _plain(table: Mapping[str, object]) -> dict[str, object]:
+    """The table as it reads back from the folder, so that both compare."""
+    plain: dict[str, object] = orjson.loads(orjson.dumps(dict(table), default=str))
+    return plain
+
+
+def open_earlier(folder: RunFolder, now: Identity, tally: Tally) -> Earlier:
+    """Take the results in *folder* into *tally*. Blocks for about a second per 100 000 results.
+
+    Raises :class:`ConfigError` that names the keys when the run would give other results than those in the folder,
     :class:`scavenge.errors.ResultsError` when the folder cannot be read.
     """
-    before = load_run_text(folder.read_config(), folder.path, str(folder.path / "config.toml"))
-    _refuse_other_results(before, settings)
+    refuse_other_results(folder.read_identity(), now)
     torn = mend(folder.results)
     history = History(tally)
     complaint = scan(folder.results, history.add).complaint()
@@ -45,27 +70,36 @@ def open_earlier(folder: RunFolder, settings: RunSettings, tally: Tally) -> Earl
     return Earlier(history.done, len(history.done), complaints)
 
 
-def _refuse_other_results(before: RunSettings, now: RunSettings) -> None:
-    wanted = {one.name: identity(one) for one in now.evals}
-    problems: list[Problem] = []
-    for one in before.evals:
-        if one.name in wanted:
-            problems.extend(_differences(one.name, identity(one), wanted[one.name]))
-        else:
-            problems.append(
-                Problem(f"eval {one.name!r}", "is in the run folder and not in the settings; resume keeps it")
-            )
+def refuse_other_results(before: Mapping[str, object], now: Identity) -> None:
+    """Raise :class:`ConfigError` that names every key in which two parts of a run differ.
+
+    A key that only one of them knows (the model of a pool that had no endpoint) does not count.
+    """
+    problems = [problem for name, table in before.items() for problem in _differences(name, table, now.get(name))]
     if problems:
         raise ConfigError(problems)
 
 
-def _differences(name: str, before: Mapping[str, object], now: Mapping[str, object]) -> list[Problem]:
-    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    return [
-        Problem(
-            f"eval {name!r}: {key}",
-            f"the results in the run folder were made with {shown(before.get(key))}, not {shown(now.get(key))}; "
-            "start a new run for other results",
-        )
-        for key in keys
-    ]
+def _differences(name: str, before: object, now: Mapping[str, object] | None) -> Iterator[Problem]:
+    if now is None:
+        yield Problem(f"eval {name!r}", "is in the run folder and not in the settings; start a new run without it")
+    elif isinstance(before, dict):
+        for key in {**before, **now}:
+            known = key != MODEL or (key in before and key in now)
+            if known and before.get(key) != now.get(key):
+                made = f"the results in the run folder were made with {_said(before, key)}, not {_said(now, key)}"
+                yield Problem(f"eval {name!r}: {key}", f"{made}; start a new run for other results")
+
+
+def _said(table: Mapping[str, object], key: str) -> str:
+    return shown(table[key]) if key in table else "none"
+
+
+def merged(before: Mapping[str, object], now: Identity) -> Identity:
+    """*now*, with the models that only an earlier part has seen."""
+    both: Identity = {}
+    for name, table in now.items():
+        known = before.get(name)
+        model = {MODEL: known[MODEL]} if isinstance(known, dict) and MODEL in known else {}
+        both[name] = {**model, **table}
+    return both

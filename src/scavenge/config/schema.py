@@ -207,15 +207,11 @@ class RunSettings:
 def identity(settings: EvalSettings, model: str | None = None) -> Mapping[str, object]:
     """What of an evaluation changes its results, by dotted key: a run that is resumed must not differ in it.
 
-    *model* is the model of the eval's pool where it is known; else the pool's name stands for it.
+    *model* is the model of the eval's pool; it is left out while it is not known.
     """
-    named = {
-        "env_id": settings.env_id,
-        "env_args": settings.env_args,
-        "model": settings.model or model or settings.endpoint_id,
-        "sampling_args": settings.sampling_args,
-    }
-    return dict(_flat(named, ""))
+    named = {"env_id": settings.env_id, "env_args": settings.env_args, "sampling_args": settings.sampling_args}
+    known = settings.model or model
+    return dict(_flat(named if known is None else {**named, "model": known}, ""))
 
 
 def _flat(table: Mapping[str, Any], prefix: str) -> Any:

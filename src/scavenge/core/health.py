@@ -117,6 +117,7 @@ class EndpointHealth:
             self.next_probe_at = now + self.settings.interval if self.settings.probe else None
         else:
             self._enter(State.PROBATION, "the back-off has passed")
+            self.next_probe_at = None
 
     # --- attempts
 

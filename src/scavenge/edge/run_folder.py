@@ -24,8 +24,8 @@ from scavenge.edge.results import sync_folder
 from scavenge.errors import ResultsError, UsageError
 
 NAME_LONGEST = 80
-CONFIG, RESULTS, EVENTS, SUMMARY, LOGS, LOCK = (
-    "config.toml", "results.jsonl", "events.jsonl", "summary.json", "logs", "lock",
+CONFIG, IDENTITY, RESULTS, EVENTS, SUMMARY, LOGS, LOCK = (
+    "config.toml", "identity.json", "results.jsonl", "events.jsonl", "summary.json", "logs", "lock",
 )  # fmt: skip
 
 
@@ -65,15 +65,26 @@ class RunFolder:
 
     def read_summary(self) -> Mapping[str, object]:
         """The last summary that was written; empty when there is none that can be read."""
+        return self._read_table(SUMMARY)
+
+    def _read_table(self, name: str) -> Mapping[str, object]:
         try:
-            found = orjson.loads((self.path / SUMMARY).read_bytes())
+            found = orjson.loads((self.path / name).read_bytes())
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
 
+    def read_identity(self) -> Mapping[str, object]:
+        """What its results depend on, as :meth:`write_identity` left it; empty when there is none that can be read."""
+        return self._read_table(IDENTITY)
+
+    def write_identity(self, identity: Mapping[str, object]) -> None:
+        """Say what the results depend on, for a later part to compare. Raises :class:`ResultsError`."""
+        write_whole(self.path / IDENTITY, _pretty(identity))
+
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Replace the summary in one step. Raises :class:`ResultsError`."""
-        write_whole(self.path / SUMMARY, orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        write_whole(self.path / SUMMARY, _pretty(summary))
 
     def discard(self) -> None:
         """Remove the folder of a run that never began, and give it up. One that has results stays as it is."""
@@ -160,6 +171,10 @@ def _lock(path: Path) -> int:
             raise UsageError(f"{path}: another process owns this run ({owner or 'it is just starting'})") from exc
         raise ResultsError(path / LOCK, f"cannot be locked: {exc.strerror}; choose another output_dir") from exc
     return fd
+
+
+def _pretty(document: Mapping[str, object]) -> bytes:
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def write_whole(path: Path, content: bytes) -> None:

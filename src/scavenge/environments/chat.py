@@ -134,6 +134,11 @@ class ChatEnvironment(Environment):
         except (OSError, ValueError) as exc:
             raise InfrastructureError(f"dataset {self._settings.dataset}: {exc}") from exc
 
+    def identity(self) -> Json:
+        """A digest of the dataset."""
+        found = self._settings.dataset.fingerprint()
+        return {} if found is None else {"dataset": found}
+
     def fault(self, row: Json) -> str | None:
         """What keeps a row from being played and scored, as far as that shows before the reply."""
         try:

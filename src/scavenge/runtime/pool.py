@@ -184,9 +184,9 @@ class Pool:
         if member.revoke_at is not None and member.revoke_at <= now:
             member.revoke_at = None
             self.revoke(member.url, "its drain deadline has passed")
+        member.health.wake(now)
         if member.gone:
             return
-        member.health.wake(now)
         self._set_limit(member, self._limit(member, now))
         if member.told is not member.health.state:
             old, member.told = member.told, member.health.state

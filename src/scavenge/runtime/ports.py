@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from scavenge.types import (
@@ -87,6 +87,13 @@ class Environment:
     def examples(self) -> Iterable[Example]:
         """The dataset as a stream; read in a thread, so it may block. Ids are unique."""
         raise NotImplementedError
+
+    def identity(self) -> Mapping[str, object]:
+        """What changes its results beside its arguments, such as a digest of its data; values are texts and numbers.
+
+        Called once, in a thread, so it may block. A run is resumed only where it is the same.
+        """
+        return {}
 
     async def play(self, example: Example, model: ModelSession) -> Rollout:
         """Play one example out and score it. What it raises is this rollout's error."""
