@@ -15,7 +15,7 @@ from scavenge.types import Attempt, EndpointId, RolloutRecord, Url
 
 @attrs.frozen
 class RunStarted:
-    """A run folder is open and the evaluations named will be played; ``kept`` results are in it from an earlier part."""
+    """A run folder is open and the evaluations will be played; ``kept`` results are in it from an earlier part."""
 
     run_dir: str
     evals: tuple[str, ...]
@@ -165,7 +165,8 @@ class EvalGaveUp:
 
 Event: TypeAlias = (
     "RunStarted | EvalSized | RunStopping"
-    " | EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft | HealthChanged | LeasesRevoked | SourceChanged"
-    " | AttemptStarted | AttemptEnded | AttemptDropped | RolloutStarted | RolloutFinished | PoolWaiting | EvalGaveUp | Warned"
+    " | EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft | HealthChanged | LeasesRevoked"
+    " | SourceChanged | AttemptStarted | AttemptEnded | AttemptDropped | RolloutStarted | RolloutFinished"
+    " | PoolWaiting | EvalGaveUp | Warned"
 )
 Observer: TypeAlias = Callable[[Event], None]

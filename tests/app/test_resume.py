@@ -71,7 +71,7 @@ async def test_endpoints_with_another_model_are_refused_and_the_results_stay(tmp
         run_dir = await first_part(tmp_path, fleet)
     async with open_http_fleet(plan("other")) as fleet:
         write(tmp_path, fleet)
-        with pytest.raises(ConfigError, match='eval \'chat\': model: .* made with "sim", not "other"'):
+        with pytest.raises(ConfigError, match=r"eval 'chat': model: .* made with .sim., not .other."):
             await run_evaluation(None, options=again(run_dir))
     assert len((run_dir / "results.jsonl").read_bytes().splitlines()) == 1
 

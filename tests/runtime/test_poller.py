@@ -21,8 +21,12 @@ def endpoint(name: str) -> Endpoint:
 def check(listing: Listing, present: Sequence[Endpoint]) -> CheckedListing:
     """Rows are names; one that begins with ``bad`` is a bad row of nobody in particular."""
     names = [str(row) for row in listing.endpoints]
-    bad = [BadRow((Problem("listing", f"{name} is bad"),), EndpointId("other"), None, 0) for name in names if name[0] == "!"]
-    return CheckedListing(tuple(endpoint(name) for name in names if name[0] != "!"), tuple(bad))
+    bad = [name for name in names if name[0] == "!"]
+    return CheckedListing(tuple(endpoint(name) for name in names if name not in bad), tuple(map(bad_row, bad)))
+
+
+def bad_row(name: str) -> BadRow:
+    return BadRow((Problem("listing", f"{name} is bad"),), EndpointId("other"), None, 0)
 
 
 class Scripted:

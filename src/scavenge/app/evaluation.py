@@ -208,7 +208,8 @@ class _Conductor:
                     refuse_other_results(folder.read_identity(), self._with_models(fleet))
                     self._playing = True
                     await self.run.play(self._evals(fleet, ports, sink, earlier))
-                    folder.write_identity(merged(folder.read_identity(), self._with_models(fleet)))
+                # here the connections are closed, so that there are descriptors to read and write with
+                folder.write_identity(merged(folder.read_identity(), self._with_models(fleet)))
 
     def _with_models(self, fleet: Fleet) -> Identity:
         """What the results depend on, with the models of the endpoints that are listed now."""

@@ -255,7 +255,7 @@ class EndpointHealth:
         self.lost_in_row = self.failed_in_row = 0
 
     def _backoff_s(self) -> float:
-        """Exponential back-off with jitter between a half and the whole ("equal jitter", AWS Architecture Blog, 2015)."""
+        """Exponential back-off, jittered between a half and the whole ("equal jitter", AWS Architecture Blog, 2015)."""
         whole_s = min(self.settings.backoff_max, FIRST_BACKOFF_S * 2.0 ** min(self.setbacks, 30))
         self.setbacks += 1
         return whole_s * (0.5 + self.random.random() / 2)

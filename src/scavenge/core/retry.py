@@ -2,7 +2,7 @@
 
 The table of outcomes, one line each: ``ok`` ends it; ``rejected`` ends it; ``lost`` and ``busy`` cost nothing, but a
 request that was lost more than ``max_lost`` times on endpoints that were neither removed nor draining is poison;
-``failed`` and ``timeout`` use up ``max_retries`` and back off; ``misrouted`` goes elsewhere while there is somewhere else.
+``failed`` and ``timeout`` use up ``max_retries`` and back off; ``misrouted`` goes elsewhere while it can.
 A loss through this machine's own fault backs off too, since no endpoint is taken out of the way by it.
 """
 

@@ -1,4 +1,4 @@
-"""Which endpoints there are: listings of several sources, one after another, become joins, changes and departures. Pure.
+"""Which endpoints there are: listings of several sources become joins, changes and departures. Pure.
 
 A source's listing is a fact only where it is readable, so:
 
