@@ -39,7 +39,7 @@ A, B = Url("http://a/v1"), Url("http://b/v1")
 START_TIME = 1_800_000_000.0
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, slots=False)
 class Client:
     endpoint: Endpoint
     probe_result: Callable[[], Healthy | Outcome]
@@ -281,6 +281,30 @@ async def test_a_removed_member_that_is_paused_is_minded_quietly(autojump_clock)
         pool.remove(A)
         await trio.sleep(1000)
         pool.release(held)
+
+
+async def test_a_probe_that_our_own_loop_held_up_blames_nobody(mock_clock):
+    async with open_pools() as kit:
+        pool = kit.pool()
+        pool.add(endpoint(A))
+        await settled()
+        member = pool.members[A]
+        member.client.probe = never  # type: ignore[method-assign]
+        mock_clock.jump(30)
+        await settled()
+        mock_clock.jump(60)  # much longer than the deadline, in one go: the loop was blocked
+        await settled()
+        assert member.health.state is State.LIVE
+        mock_clock.jump(30)
+        await settled()
+        mock_clock.jump(10)
+        await settled()
+        assert member.health.state is State.EJECTED
+
+
+async def never(path: str) -> Healthy:
+    await trio.sleep_forever()
+    raise AssertionError
 
 
 async def test_who_waits_for_a_hopeless_pool_is_turned_away_with_the_reason(autojump_clock):

@@ -134,6 +134,12 @@ async def test_a_run_starts_with_no_endpoint_and_goes_on_when_one_appears(autoju
         assert waits[-1] == ""
 
 
+async def test_a_wait_that_is_over_at_once_is_told_to_be_over(autojump_clock):
+    async with open_kit(SimulatedFleet(servers("ep1"), "t=0.5 join ep1")) as kit:
+        await kit.play(kit.job(Questions(20)))
+        assert [bool(event.why) for event in kit.events if isinstance(event, PoolWaiting)] == [True, False]
+
+
 async def test_a_run_gives_up_after_the_stall_timeout_and_keeps_its_results(autojump_clock):
     fleet = SimulatedFleet(servers("ep1", cap=4), "t=2 kill ep1")
     async with open_kit(fleet, limits=RunLimits(stall_timeout=120.0)) as kit:

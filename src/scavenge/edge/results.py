@@ -51,7 +51,10 @@ class JsonlLog:
         """
         if self._broken:
             raise ResultsError(self.path, "an earlier write failed and could not be undone; resume the run to mend it")
-        start = os.fstat(self._fd).st_size
+        state = os.fstat(self._fd)
+        if state.st_nlink == 0:
+            raise ResultsError(self.path, "was deleted while it was written to; start a new run")
+        start = state.st_size
         try:
             self._write(b"".join(lines))
             if self.durable:

@@ -86,7 +86,7 @@ class Run:
 
     async def _watch(self, pool: Pool, evals: Sequence[EvalRun], scope: trio.CancelScope) -> None:
         """Tell of the pool's waits, and end its evaluations when a wait gets too long."""
-        told = ""
+        told = "" if pool.members else pool.why_waiting()  # the fleet has told of a pool that nothing is listed for
         while True:
             await trio.sleep(LOOK_EVERY_S)
             stalled_s = pool.stall.stalled_s(trio.current_time())
