@@ -19,6 +19,7 @@ from scavenge.errors import LeaseRevoked
 from scavenge.events import EndpointChanged, EndpointDraining, Event, LeasesRevoked
 from scavenge.runtime.fleet import Fleet
 from scavenge.runtime.pool import PLACES, START_AHEAD, Pool
+from scavenge.runtime.session import RequestSettings, Session, SessionPorts
 from scavenge.types import (
     Answer,
     Busy,
@@ -317,6 +318,52 @@ async def test_who_waits_for_a_hopeless_pool_is_turned_away_with_the_reason(auto
         assert pool.dispatcher.ledger.waiting == 0
         with pytest.raises(RequestFailed, match="the key is wrong"):
             await pool.acquire(Ask((1,)))
+
+
+async def test_a_lease_whose_endpoint_left_before_it_was_used_is_changed_for_another(autojump_clock):
+    async with open_pools() as kit:
+        pool = kit.pool()
+        pool.add(endpoint(A))
+        await settled()
+        held = await pool.acquire(Ask((0,)))
+        ports = SessionPorts(kit.events.append, Random(2), lambda: START_TIME)
+        session = Session(pool, 0, RequestSettings(), ports, first_lease=held)
+        pool.remove(A)
+        pool.add(endpoint(B))
+        await session.chat([{"role": "user", "content": "hi"}])
+        assert [attempt.endpoint for attempt in session.attempts] == [B]
+        assert not pool.departing
+        assert pool.dispatcher.ledger.lent(B) == 0
+
+
+async def test_a_session_that_asks_for_nothing_gives_its_first_lease_back(autojump_clock):
+    async with open_pools() as kit:
+        pool = kit.pool()
+        pool.add(endpoint(A))
+        await settled()
+        ports = SessionPorts(kit.events.append, Random(2), lambda: START_TIME)
+        session = Session(pool, 0, RequestSettings(), ports, first_lease=await pool.acquire(Ask((0,))))
+        session.close()
+        session.close()
+        assert pool.dispatcher.ledger.lent(A) == 0
+
+
+async def test_the_status_of_a_pool_shows_every_endpoint_with_its_slots(autojump_clock):
+    async with open_pools() as kit:
+        pool = kit.pool()
+        for url in (A, B):
+            pool.add(endpoint(url, max_concurrent=1))
+        await settled()
+        for number in range(2):
+            await pool.acquire(Ask((number,)))
+        pool.remove(A)
+        with trio.move_on_after(1):
+            await pool.acquire(Ask((3,)))
+        status = pool.status()
+        assert [(e.url, e.state, e.in_flight, e.limit) for e in status.endpoints] == [
+            (B, "live", 1, 1), (A, "draining", 1, 0),
+        ]  # fmt: skip
+        assert status.waiting == 0
 
 
 async def test_closing_a_pool_closes_every_client(autojump_clock):

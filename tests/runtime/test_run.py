@@ -74,8 +74,11 @@ async def test_requests_on_a_frozen_server_move_when_it_falls_silent(autojump_cl
         await kit.play(kit.job(Questions(150), idle_timeout=20.0, retry=NO_RETRIES))
         assert whole(kit.lines.keys, 150)
         assert all(line["status"] == "ok" for line in kit.lines.written)
-        assert any("no bytes" in e.why or "silent" in e.why or "heard" in e.why or "probe" in e.why
-                   for e in kit.events if isinstance(e, HealthChanged) and e.new == "ejected")
+        assert any(
+            "no bytes" in e.why or "silent" in e.why or "heard" in e.why or "probe" in e.why
+            for e in kit.events
+            if isinstance(e, HealthChanged) and e.new == "ejected"
+        )
 
 
 async def test_a_frozen_server_found_by_its_probe_loses_its_leases_long_before_the_idle_timeout(autojump_clock):
@@ -310,6 +313,66 @@ class Torn(Questions):
     def examples(self):
         yield from super().examples()
         raise OSError("the disk is gone")
+
+
+class Locked(Questions):
+    async def open(self) -> None:
+        raise PermissionError("no entry")
+
+
+class Strange(Questions):
+    def examples(self):
+        return ["a string"]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [(Locked(3), "cannot be opened: PermissionError: no entry"), (Strange(3), "examples\\(\\) yields str")],
+)
+async def test_an_environment_that_breaks_is_named_with_what_it_did(autojump_clock, environment: Questions, why: str):
+    async with open_kit(SimulatedFleet(servers("ep1"))) as kit:
+        with pytest.raises(EnvironmentBroken, match=f"eval 'test': .*{why}"):
+            await kit.run.play([kit.job(environment)])
+
+
+class Cautious(Questions):
+    """Catches what the model raises and tells it as its own, two errors at once."""
+
+    async def play(self, example: Example, model: ModelSession) -> Rollout:
+        async with trio.open_nursery() as nursery:
+            for number in range(2):
+                nursery.start_soon(self.fail, number)
+        raise AssertionError
+
+    async def fail(self, number: int) -> None:
+        raise ValueError(f"fault {number}")
+
+
+async def test_several_errors_of_a_rollout_are_all_in_its_result(autojump_clock):
+    async with open_kit(SimulatedFleet(servers("ep1"))) as kit:
+        await kit.play(kit.job(Cautious(1)))
+        (line,) = kit.lines.written
+        assert line["error"]["type"] == "ExceptionGroup"
+        assert {"ValueError: fault 0", "ValueError: fault 1"} == set(line["error"]["message"].split("; "))
+
+
+async def test_a_request_that_is_lost_again_and_again_is_poison(autojump_clock):
+    script = "; ".join(f"t={second} restart ep1" for second in range(1, 60))
+    slow = [SimulatedServer("ep1", EngineSettings(5.0, 0.0, 8))]
+    async with open_kit(SimulatedFleet(slow, script)) as kit:
+        await kit.play(kit.job(Questions(1), retry=RetrySettings(max_lost=3)))
+        (line,) = kit.lines.written
+        assert line["error"]["type"] == "PoisonRequest"
+        assert [attempt["outcome"] for attempt in line["attempts"]] == ["lost"] * 4
+
+
+async def test_a_request_that_takes_longer_than_its_timeout_is_tried_again_and_then_failed(autojump_clock):
+    slow = [SimulatedServer("ep1", EngineSettings(5.0, 0.0, 8))]
+    async with open_kit(SimulatedFleet(slow)) as kit:
+        await kit.play(kit.job(Questions(1), request_timeout=10.0, retry=RetrySettings(max_retries=1)))
+        (line,) = kit.lines.written
+        assert [attempt["outcome"] for attempt in line["attempts"]] == ["timeout", "timeout"]
+        assert "request_timeout = 10 s" in line["error"]["message"]
 
 
 async def test_a_dataset_that_cannot_be_read_on_ends_the_run_and_keeps_the_results(autojump_clock):

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import enum
 from random import Random
+from typing import assert_never
 
 import attrs
 
@@ -136,6 +137,8 @@ class EndpointHealth:
                 self._on_failed(outcome.message, now, others_served_at)
             case Misrouted():
                 self._on_misrouted(outcome, now)
+            case _:
+                assert_never(outcome)
 
     def _on_served(self, now: float) -> None:
         self.served_at = now

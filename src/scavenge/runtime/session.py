@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import assert_never
 
 import attrs
 import trio
@@ -124,6 +125,8 @@ class Session:
                     avoid = step.avoid
                     if step.wait_s:
                         await trio.sleep(step.wait_s)
+                case _:
+                    assert_never(step)
 
     def close(self) -> None:
         """Give back the first lease if no request used it."""
