@@ -77,7 +77,8 @@ class Poller:
         sourced = self._sourced[index]
         if checked is None:
             if not self.elastic:
-                problems.append(Problem(sourced.name, sourced.trouble or "no answer"))
+                trouble = (sourced.trouble or "no answer").removeprefix(f"{sourced.name}: ")
+                problems.append(Problem(sourced.name, trouble))
         elif checked.bad:
             problems.extend(problem for row in checked.bad for problem in row.problems)
         else:
