@@ -86,10 +86,13 @@ class Endpoint:
 
 @attrs.frozen
 class PoolMode:
-    """What all endpoints of a pool have in common: the model, and whether they set ``max_concurrent``."""
+    """What all endpoints of a pool have in common: the model, and whether they set ``max_concurrent``.
+
+    ``capped`` is ``None`` while no endpoint is there that says so.
+    """
 
     model: str
-    capped: bool
+    capped: bool | None
 
 
 @attrs.frozen

@@ -9,6 +9,7 @@ import pytest
 from scavenge.app.evaluation import run_evaluation
 from scavenge.app.options import RunOptions
 from scavenge.errors import ConfigError
+from scavenge.events import Event, PoolWaiting, SourceChanged
 from scavenge.testing import FleetPlan, HttpFleet, SimulatedServer, open_http_fleet
 from scavenge.testing.engine import EngineSettings
 
@@ -71,8 +72,27 @@ async def test_endpoints_with_another_model_are_refused_and_the_results_stay(tmp
         run_dir = await first_part(tmp_path, fleet)
     async with open_http_fleet(plan("other")) as fleet:
         write(tmp_path, fleet)
-        with pytest.raises(ConfigError, match=r"eval 'chat': model: .* made with .sim., not .other."):
+        with pytest.raises(ConfigError, match=r"pool .sim. has the model .sim., got .other."):
             await run_evaluation(None, options=again(run_dir))
+    assert len((run_dir / "results.jsonl").read_bytes().splitlines()) == 1
+
+
+async def test_another_model_that_joins_a_resumed_run_later_is_left_out(tmp_path):
+    async with open_http_fleet(plan()) as fleet:
+        run_dir = await first_part(tmp_path, fleet)
+    (tmp_path / "endpoints.toml").unlink()
+    events: list[Event] = []
+    async with open_http_fleet(plan("other")) as fleet:
+
+        def list_it(event: Event) -> None:
+            events.append(event)
+            if isinstance(event, PoolWaiting):
+                write(tmp_path, fleet)
+
+        changes = ("elastic=true", "elastic_poll_interval=0.1", "stall_timeout=3")
+        result = await run_evaluation(None, options=again(run_dir, *changes), observers=[list_it])
+    assert result.exit_code == 4
+    assert any(isinstance(event, SourceChanged) and 'has the model "sim"' in event.message for event in events)
     assert len((run_dir / "results.jsonl").read_bytes().splitlines()) == 1
 
 

@@ -126,13 +126,12 @@ def test_a_wrong_row_costs_only_itself_and_is_told_once(folder):
                 {"max_concurrent": 2, "wait": 3},
                 {"max_concurrent": 2, "key": "NO_SUCH_KEY"},
             )
-            for keys in of_one:
-                count += 1
+            for known, keys in enumerate(of_one, 1):
                 folder.list(row(one, **keys), good[1])
-                running.wait_told("this row is left out", count)
+                running.wait_told("its last good settings stand", known)
                 stays(one, two)
                 folder.list(*good)
-                running.wait_told("every row is right again", count)
+                running.wait_told("every row is right again", count + known)
             folder.list(row("ftp://x", endpoint_id="other"), *good, row(new, max_concurrent=2))
             running.wait_told("this row is left out", count + 1)
             stays(one, two, new)
@@ -140,6 +139,7 @@ def test_a_wrong_row_costs_only_itself_and_is_told_once(folder):
             assert running.wait() == 130
         told = running.told
         assert running.count("this row is left out") == count + 1, told
+        assert running.count("its last good settings stand") == len(of_one), told
         assert running.count("takes no new work") == running.count(" left\n") == 0, told
         assert running.count("new settings") == 0, told
         assert running.count(" joined") == 3

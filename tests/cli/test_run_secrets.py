@@ -66,6 +66,19 @@ def test_a_server_that_echoes_keys_puts_them_nowhere(folder, monkeypatch, answer
     assert "[secret]" in "".join(texts.values())
 
 
+def test_a_model_that_repeats_the_key_in_its_replies_puts_it_into_no_result(folder, monkeypatch):
+    monkeypatch.setenv("POOL_KEY", KEY)
+    folder.dataset(6)
+    folder.evaluation()
+    with Server(lambda ask: f"you sent {ask.headers['authorization']} and {ask.headers['x-team-token']}") as server:
+        folder.list(row(server, key="POOL_KEY", headers={"x-team-token": HEADER}))
+        done = run_here(folder)
+    assert done.returncode == 0, done.stderr
+    texts = everything(folder, done.stdout, done.stderr)
+    holds_no_secret(texts)
+    assert all(line["completion"] == "you sent Bearer [secret] and [secret]" for line in folder.lines())
+
+
 def test_a_key_on_the_edge_of_what_is_cut_off_is_not_shown_in_part(folder, monkeypatch):
     monkeypatch.setenv("POOL_KEY", KEY)
     folder.dataset(400)

@@ -201,3 +201,15 @@ def test_a_row_takes_under_64_bytes_beyond_the_first_ten_thousand():
 def test_an_order_that_does_not_exist_is_refused():
     with pytest.raises(ValueError):
         OrderSettings("shortest-first")
+
+
+def test_what_an_earlier_part_has_done_is_not_owed_and_what_it_did_beyond_the_plan_does_not_count():
+    done = DigestSet()
+    for example_id in ("a", "b", "gone"):
+        done.add(key_digest(RolloutKey("e", example_id, 0)))
+    plan = Plan("e", "env", rollouts_per_example=2, done=done)
+    assert plan.owed_at_start is None
+    for example_id in ("a", "b", "c"):
+        plan.offer(Example(example_id, {}))
+    plan.end()
+    assert (plan.total, plan.kept, plan.owed_at_start) == (6, 2, 4)

@@ -148,3 +148,12 @@ def test_no_text_lets_a_known_secret_through_or_cannot_be_printed(text, secret):
 def test_a_text_that_recurs_gets_the_same_answer():
     redact = Redactor()
     assert redact("token=abcdefgh api_key=abcdefgh") == redact("token=abcdefgh api_key=abcdefgh")
+
+
+def test_an_api_key_is_taken_out_of_a_line_of_results_and_nothing_else_is():
+    redactor = Redactor.of_environ({"SOME_TOKEN": "a-word-like-any-other"})
+    redactor.hide_keys(['sk-"quoted"-0123456789', "EMPTY"])
+    line = b'{"a":"sk-\\"quoted\\"-0123456789 EMPTY a-word-like-any-other sk-other-0123456789"}'
+    assert redactor.line(line) == b'{"a":"[secret] EMPTY a-word-like-any-other sk-other-0123456789"}'
+    assert redactor.line(b'{"a":1}') == b'{"a":1}'
+    assert redactor('sk-"quoted"-0123456789') == "[secret]"

@@ -27,6 +27,15 @@ def test_nothing_but_busy_and_lost_is_a_stall_even_while_endpoints_look_usable()
     clock.on_outcome(Lost("reset"), 10.0)
     clock.on_outcome(Busy("429"), 70.0)
     assert clock.stalled_s(70.0) == 60.0
+    assert clock.barren_why == "busy: 429"
+
+
+def test_losses_that_are_far_apart_are_no_stall():
+    clock = StallClock(0.0)
+    clock.on_usable(True, 0.0)
+    for hour in range(5):
+        clock.on_outcome(Lost("reset"), hour * 3600.0)
+        assert clock.stalled_s(hour * 3600.0) == 0.0
 
 
 def test_silence_after_a_loss_is_no_stall():
@@ -45,3 +54,5 @@ def test_any_other_outcome_ends_a_barren_stretch():
         clock.on_outcome(Lost("reset"), 100.0)
         clock.on_outcome(Lost("reset"), 101.0)
         assert clock.stalled_s(101.0) == 1.0
+        clock.on_outcome(good, 102.0)
+        assert clock.barren_why is None

@@ -56,8 +56,8 @@ def finished(*records):
     return [RolloutFinished(each) for each in records]
 
 
-def figures(tally: Tally, total: int | None = None):
-    return tally.summary({"e": total}, 0.0).evals[0]
+def figures(tally: Tally, owed_at_start: int | None = None):
+    return tally.summary({"e": owed_at_start}, 0.0).evals[0]
 
 
 def test_rewards_give_a_mean_a_standard_error_and_a_mean_with_errors_as_zero():
@@ -214,7 +214,7 @@ def test_of_an_earlier_part_the_last_line_of_a_key_counts_and_all_tokens_do():
         record("c", 1.0),
         record("c", None, error=BOOM),
     )
-    found = figures(history.tally, 3)
+    found = figures(history.tally, 3 - len(history.done))
     assert (found.ok, found.error, found.owed, found.mean_reward) == (2, 1, 1, 0.75)
     assert found.completion_tokens == 50
     assert len(history.done) == 2
@@ -226,6 +226,11 @@ def test_an_error_of_an_earlier_part_that_is_played_well_now_is_no_error_any_mor
     tally.observe(RolloutFinished(record("b", None, error=BOOM)), 0.0)
     found = figures(tally, 2)
     assert (found.ok, found.error, found.owed) == (1, 1, 1)
+
+
+def test_results_of_samples_that_a_smaller_plan_leaves_out_are_never_owed_less_than_nothing():
+    tally = recalled(record("a", 1.0), record("b", 1.0), record("c", 1.0)).tally
+    assert (figures(tally, 0).ok, figures(tally, 0).owed) == (3, 0)
 
 
 def test_lines_of_an_evaluation_that_is_not_in_the_run_are_set_apart():
@@ -259,7 +264,8 @@ def test_a_resumed_run_ends_with_the_figures_of_one_that_was_never_stopped(recor
     for each in played[cut:]:
         history.tally.observe(RolloutFinished(each), 0.0)
     one, two = (
-        attrs.asdict(attrs.evolve(figures(t, 9), wall_s=0, tokens_per_s=None)) for t in (straight, history.tally)
+        attrs.asdict(attrs.evolve(figures(t, owed), wall_s=0, tokens_per_s=None))
+        for t, owed in ((straight, 9), (history.tally, 9 - len(history.done)))
     )
     for name in one:
         assert two[name] == (one[name] if one[name] is None else pytest.approx(one[name])), name

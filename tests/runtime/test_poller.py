@@ -83,7 +83,7 @@ async def test_every_wrong_row_of_every_source_is_told_at_the_start(autojump_clo
 async def test_a_source_that_fails_at_the_start_is_waited_for_only_when_elastic(autojump_clock):
     failing = Scripted(SourceError("source0: no such file"))
     await Heard(failing).poller.ask_first()
-    with pytest.raises(ConfigError, match="^source0: no such file$"):
+    with pytest.raises(ConfigError, match=r"^source0: no such file$"):
         await Heard(failing, elastic=False).poller.ask_first()
 
 

@@ -5,19 +5,43 @@ from __future__ import annotations
 import signal
 
 import trio
+import trio.testing
 
-from scavenge.runtime.shutdown import PATIENCE_S, run_signal_watcher
+from scavenge.runtime.shutdown import PATIENCE_S, SIGNALS, signals_end_the_run
 
 
-async def test_the_first_signal_stops_and_only_one_that_comes_much_later_kills(mock_clock):
+async def test_the_first_signal_stops_and_only_one_that_comes_much_later_kills():
     stopped: list[signal.Signals] = []
     killed: list[signal.Signals] = []
-    async with trio.open_nursery() as nursery:
-        await nursery.start(run_signal_watcher, stopped.append, killed.append)
-        for number, later_s in ((signal.SIGTERM, 0.0), (signal.SIGINT, PATIENCE_S / 2), (signal.SIGINT, PATIENCE_S)):
-            mock_clock.jump(later_s)
+    now = [0.0]
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with signals_end_the_run(stopped.append, killed.append, lambda: now[0]):
+        for number, at in ((signal.SIGTERM, 100.0), (signal.SIGINT, 105.0), (signal.SIGINT, 100.0 + PATIENCE_S)):
+            now[0] = at
             signal.raise_signal(number)
             await trio.testing.wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
     assert stopped == [signal.SIGTERM]
     assert killed == [signal.SIGINT]
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+async def test_the_signal_that_kills_needs_no_task_to_run():
+    killed: list[signal.Signals] = []
+    now = [0.0]
+    with signals_end_the_run(lambda number: None, killed.append, lambda: now[0]):
+        signal.raise_signal(signal.SIGINT)
+        now[0] = PATIENCE_S
+        signal.raise_signal(signal.SIGINT)  # the loop has not run in between
+        assert killed == [signal.SIGINT]
+
+
+async def test_the_first_signal_wakes_a_loop_that_sleeps():
+    scope = trio.CancelScope()
+    before = signal.signal(signal.SIGALRM, lambda number, frame: signal.raise_signal(signal.SIGTERM))
+    try:
+        with trio.fail_after(5), scope, signals_end_the_run(lambda _: scope.cancel(), lambda _: None, lambda: 0.0):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            await trio.sleep_forever()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert scope.cancelled_caught

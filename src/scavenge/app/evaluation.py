@@ -12,8 +12,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,9 @@ import trio
 
 from scavenge.app.options import RunOptions, adapted, load
 from scavenge.app.parts import Parts, make_parts, open_sources
-from scavenge.app.resume import MODEL, Earlier, Identity, identity_of, merged, open_earlier, refuse_other_results
+from scavenge.app.resume import Earlier, RunIdentity, identity_of, open_earlier
 from scavenge.config.dump import dump
-from scavenge.config.endpoint_rows import check_listing, pool_modes
+from scavenge.config.endpoint_rows import check_listing
 from scavenge.config.schema import EvalSettings, RunSettings
 from scavenge.core.plan import Plan
 from scavenge.core.redaction import Redactor
@@ -36,7 +36,7 @@ from scavenge.core.tally import EvalTally, Tally
 from scavenge.edge.event_log import EventLog
 from scavenge.edge.machine import raise_descriptor_limit
 from scavenge.edge.model_http import HttpModelTransport
-from scavenge.edge.results import JsonlLog
+from scavenge.edge.results import HidingLog, JsonlLog
 from scavenge.edge.run_folder import RunFolder, create_run_folder, open_run_folder
 from scavenge.edge.threads import LimitedThreads
 from scavenge.environments.references import importable
@@ -47,7 +47,7 @@ from scavenge.runtime.ports import EndpointSource
 from scavenge.runtime.run import Run, RunLimits
 from scavenge.runtime.runner import EvalJob, EvalRun
 from scavenge.runtime.session import RequestSettings, SessionPorts
-from scavenge.runtime.shutdown import run_signal_watcher
+from scavenge.runtime.shutdown import signals_end_the_run
 from scavenge.runtime.sink import Sink
 from scavenge.types import CheckedListing, Endpoint, Listing
 
@@ -86,20 +86,14 @@ async def run_evaluation(
     parts = make_parts(settings)
     raise_descriptor_limit()
     conductor = _Conductor(parts, options, tuple(observers), redact or Redactor.of_environ(os.environ))
-    with single_error(), importable(settings.base_dir):
-        async with _signals(conductor.on_signal):
-            return await conductor.conduct()
+    with importable(settings.base_dir), _signals(conductor.on_signal):
+        return await conductor.conduct()
 
 
-@asynccontextmanager
-async def _signals(stop: Callable[[signal.Signals], None]) -> AsyncIterator[None]:
+def _signals(stop: Callable[[signal.Signals], None]) -> AbstractContextManager[None]:
     if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    async with trio.open_nursery() as watching:
-        await watching.start(run_signal_watcher, stop, lambda number: os._exit(128 + number))
-        yield
-        watching.cancel_scope.cancel()
+        return nullcontext()
+    return signals_end_the_run(stop, lambda number: os._exit(128 + number), time.monotonic)
 
 
 @attrs.define(eq=False)
@@ -113,7 +107,7 @@ class _Conductor:
     run: Run = attrs.field(init=False)
     tally: Tally = attrs.field(init=False)
     plans: dict[str, Plan] = attrs.field(factory=dict)
-    identity: Identity = attrs.field(factory=dict)
+    identity: RunIdentity = attrs.field(init=False)
     _preparing: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """Cancelled by a signal that comes before the first rollout, so that it need not wait for a source that hangs."""
     _playing: bool = False
@@ -140,12 +134,7 @@ class _Conductor:
         """Play the run and tell how it ended."""
         settings = self.parts.settings
         with self._open_folder() as folder:
-            self.identity = await trio.to_thread.run_sync(identity_of, self.parts)
-            earlier = Earlier()
-            if self.options.resume is not None:
-                earlier = await trio.to_thread.run_sync(open_earlier, folder, self.identity, self.tally)
-            else:
-                folder.write_identity(self.identity)
+            earlier = await trio.to_thread.run_sync(self._open_earlier, folder)
             event_log = EventLog(folder.events, self._warn, self.redact)
             self.observers = (*self.observers, event_log)
             self.emit(RunStarted(str(folder.path), tuple(one.name for one in settings.evals), earlier.kept))
@@ -160,8 +149,21 @@ class _Conductor:
                 raise
             except ScavengeError as exc:
                 self.run.stop(exc)
+            except BaseException:
+                with suppress(ResultsError):  # the caller's cancellation, or a bug, is what to tell
+                    folder.write_summary(self._summary().as_json())
+                raise
             folder.write_summary(self._summary().as_json())
             return self._result(folder)
+
+    def _open_earlier(self, folder: RunFolder) -> Earlier:
+        """Find out what the results depend on, and what of them is there. Blocks."""
+        pools = {one.name: one.pool_id for one in self.parts.settings.evals}
+        self.identity = RunIdentity(folder, pools, identity_of(self.parts))
+        if self.options.resume is not None:
+            self.identity.take_over()
+        self.identity.keep()
+        return Earlier() if self.options.resume is None else open_earlier(folder, self.tally)
 
     def _open_folder(self) -> RunFolder:
         if self.options.resume is not None:
@@ -172,14 +174,14 @@ class _Conductor:
     async def _keep(self, folder: RunFolder, earlier: Earlier, event_log: EventLog) -> None:
         """Play, while results, events and figures are kept on disk."""
         with single_error(), closing(JsonlLog(folder.results)) as log:
-            sink = Sink(log, self.run.on_durable, LimitedThreads(1))
+            sink = Sink(HidingLog(log, self.redact.line), self.run.on_durable, LimitedThreads(1))
             async with trio.open_nursery() as keepers:
                 keepers.start_soon(event_log.run_event_log)
                 keepers.start_soon(self._keep_summary, folder)
                 async with trio.open_nursery() as writing:
                     writing.start_soon(sink.run_sink)
                     try:
-                        await self._play(folder, sink, earlier)
+                        await self._play(sink, earlier)
                     finally:
                         sink.close()
                 keepers.cancel_scope.cancel()
@@ -197,7 +199,7 @@ class _Conductor:
                     self._warn(f"the figures are not kept up to date: {exc}")
                 told = True
 
-    async def _play(self, folder: RunFolder, sink: Sink, earlier: Earlier) -> None:
+    async def _play(self, sink: Sink, earlier: Earlier) -> None:
         settings = self.parts.settings
         fleet_settings = FleetSettings(settings.elastic, settings.elastic_poll_interval, settings.health)
         wanted = tuple(dict.fromkeys(one.pool_id for one in settings.evals))
@@ -205,18 +207,10 @@ class _Conductor:
             async with open_sources(self.parts) as sources:
                 ports = self._fleet_ports(sources)
                 async with open_fleet(wanted, fleet_settings, ports, self.parts.fixed) as fleet:
-                    refuse_other_results(folder.read_identity(), self._with_models(fleet))
                     self._playing = True
                     await self.run.play(self._evals(fleet, ports, sink, earlier))
-                # here the connections are closed, so that there are descriptors to read and write with
-                folder.write_identity(merged(folder.read_identity(), self._with_models(fleet)))
-
-    def _with_models(self, fleet: Fleet) -> Identity:
-        """What the results depend on, with the models of the endpoints that are listed now."""
-        for one in self.parts.settings.evals:
-            for member in list(fleet.pools[one.pool_id].members.values())[:1]:
-                self.identity[one.name][MODEL] = member.endpoint.model
-        return self.identity
+                # here the connections are closed, so that there are descriptors to write with
+                self.identity.keep()
 
     def _fleet_ports(self, sources: Sequence[tuple[str, EndpointSource]]) -> FleetPorts:
         return FleetPorts(
@@ -230,8 +224,10 @@ class _Conductor:
         )
 
     def _check(self, listing: Listing, present: Sequence[Endpoint]) -> CheckedListing:
-        checked = check_listing(listing, os.environ, present=pool_modes(present))
-        self.redact.hide(endpoint.secret for endpoint in checked.endpoints if endpoint.secret is not None)
+        checked = check_listing(listing, os.environ, present=self.identity.modes(present))
+        self.identity.learn(checked.endpoints)
+        for endpoint in checked.endpoints:
+            self.redact.hide_endpoint(endpoint.secret, endpoint.headers)
         return checked
 
     def _evals(self, fleet: Fleet, ports: FleetPorts, sink: Sink, earlier: Earlier) -> list[EvalRun]:
@@ -269,8 +265,8 @@ class _Conductor:
         self.emit(Warned(message))
 
     def _summary(self) -> Summary:
-        totals = {name: plan.total for name, plan in self.plans.items()}
-        return self.tally.summary(totals, trio.current_time())
+        owed = {name: plan.owed_at_start for name, plan in self.plans.items()}
+        return self.tally.summary(owed, trio.current_time())
 
     def _result(self, folder: RunFolder) -> RunResult:
         summary = self._summary()
@@ -278,13 +274,13 @@ class _Conductor:
         return RunResult(code, why, summary, folder.path)
 
     def _verdict(self, summary: Summary) -> tuple[int, str | None]:
-        ok, errors = sum(one.ok for one in summary.evals), sum(one.error for one in summary.evals)
+        ok, failed = sum(one.ok for one in summary.evals), self.run.failed
         if self.run.stopped_by is not None:
             return self.run.stopped_by.exit_code, str(self.run.stopped_by)
         if self.run.stalled:
             return max(error.exit_code for error in self.run.stalled), "; ".join(map(str, self.run.stalled))
-        if errors:
-            return 1, f"{errors} of {ok + errors} samples failed"
+        if failed:
+            return 1, f"{failed} of {ok + failed} samples failed"
         if not ok and not self.options.allow_empty:
             return 2, "not a single sample: the datasets are empty, or num_examples is 0 (--allow-empty permits it)"
         return 0, None

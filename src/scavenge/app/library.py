@@ -137,7 +137,8 @@ async def open_pool(
     seconds.
 
     Raises :class:`scavenge.errors.ConfigError` for wrong settings or rows, :class:`scavenge.UsageError` when the pool
-    is not clear, and what the source raises when it has to say which pool there is and cannot. Leaving, also by cancellation, ends every task and connection.
+    is not clear, and what the source raises when it has to say which pool there is and cannot. Leaving, also by
+    cancellation, ends every task and connection.
 
     versionadded: 0.1
     """

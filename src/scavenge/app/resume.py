@@ -7,19 +7,22 @@ refused, since its results would be others; endpoints, limits and timeouts may d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import attrs
 import orjson
 
 from scavenge.app.parts import Parts
+from scavenge.config.endpoint_rows import pool_modes
 from scavenge.config.schema import identity
 from scavenge.core.digests import DigestSet
 from scavenge.core.naming import shown
 from scavenge.core.tally import History, Tally
 from scavenge.edge.results import mend, scan
 from scavenge.edge.run_folder import RunFolder
-from scavenge.errors import ConfigError, Problem
+from scavenge.errors import ConfigError, Problem, ResultsError
+from scavenge.types import Endpoint, EndpointId, PoolMode
 
 MODEL = "model"
 Identity = dict[str, dict[str, object]]
@@ -54,13 +57,11 @@ def _plain(table: Mapping[str, object]) -> dict[str, object]:
     return plain
 
 
-def open_earlier(folder: RunFolder, now: Identity, tally: Tally) -> Earlier:
+def open_earlier(folder: RunFolder, tally: Tally) -> Earlier:
     """Take the results in *folder* into *tally*. Blocks for about a second per 100 000 results.
 
-    Raises :class:`ConfigError` that names the keys when the run would give other results than those in the folder,
-    :class:`scavenge.errors.ResultsError` when the folder cannot be read.
+    Raises :class:`scavenge.errors.ResultsError` when the folder cannot be read.
     """
-    refuse_other_results(folder.read_identity(), now)
     torn = mend(folder.results)
     history = History(tally)
     complaint = scan(folder.results, history.add).complaint()
@@ -95,11 +96,45 @@ def _said(table: Mapping[str, object], key: str) -> str:
     return shown(table[key]) if key in table else "none"
 
 
-def merged(before: Mapping[str, object], now: Identity) -> Identity:
-    """*now*, with the models that only an earlier part has seen."""
-    both: Identity = {}
-    for name, table in now.items():
-        known = before.get(name)
-        model = {MODEL: known[MODEL]} if isinstance(known, dict) and MODEL in known else {}
-        both[name] = {**model, **table}
-    return both
+@attrs.define(eq=False)
+class RunIdentity:
+    """What the results of a run depend on, kept in its folder as it becomes known. ``pools`` has each evaluation's."""
+
+    folder: RunFolder
+    pools: Mapping[str, EndpointId]
+    tables: Identity
+    _kept: bool = False
+
+    def take_over(self) -> None:
+        """Take what earlier parts knew. Raises :class:`ConfigError` when it is something else."""
+        before = self.folder.read_identity()
+        refuse_other_results(before, self.tables)
+        for name, table in self.tables.items():
+            known = before.get(name)
+            if isinstance(known, dict) and MODEL in known:
+                table.setdefault(MODEL, known[MODEL])
+
+    def modes(self, present: Sequence[Endpoint]) -> Mapping[EndpointId, PoolMode]:
+        """What the pools have in common: a model that gave results stays the pool's, whoever comes and goes."""
+        known = {
+            pool: PoolMode(str(self.tables[name][MODEL]), None)
+            for name, pool in self.pools.items()
+            if MODEL in self.tables[name]
+        }
+        return {**known, **pool_modes(present)}
+
+    def learn(self, endpoints: Sequence[Endpoint]) -> None:
+        """Note the models of pools that had none, and keep them before the first result is there."""
+        models = {endpoint.endpoint_id: endpoint.model for endpoint in endpoints}
+        for name, pool in self.pools.items():
+            if pool in models and MODEL not in self.tables[name]:
+                self.tables[name][MODEL] = models[pool]
+                self._kept = False
+        self.keep()
+
+    def keep(self) -> None:
+        """Write what is known, if that is news. Where it cannot be written now, the next call tries again."""
+        if not self._kept:
+            with suppress(ResultsError):
+                self.folder.write_identity(self.tables)
+                self._kept = True

@@ -74,7 +74,7 @@ def _other_models(endpoint_id: EndpointId, pool: Sequence[Row], mode: PoolMode |
 def _other_caps(endpoint_id: EndpointId, pool: Sequence[Row], mode: PoolMode | None) -> Iterator[tuple[Row, Fault]]:
     known = [row for row in pool if not row.cap_unknown]
     good = [row for row in known if not row.faults] or known
-    capped = any(row.capped for row in good) if mode is None else mode.capped
+    capped = any(row.capped for row in good) if mode is None or mode.capped is None else mode.capped
     lacking = listed(f"endpoint[{row.index}]" for row in known if not row.capped)
     for row in known:
         if row.capped and not capped:

@@ -80,6 +80,8 @@ class Plan:
     settings: OrderSettings = OrderSettings()
     rows: int = attrs.field(default=0, init=False)
     """How many rows have been offered."""
+    kept: int = attrs.field(default=0, init=False)
+    """How many of the rollouts of the rows so far are in ``done``."""
     exhausted: bool = attrs.field(default=False, init=False)
     """Whether no more rows will be taken: the dataset ended, or ``num_examples`` are there."""
     _order: Order = attrs.field(init=False)
@@ -104,11 +106,16 @@ class Plan:
 
     @property
     def total(self) -> int | None:
-        """The rollouts of the whole evaluation, those done in an earlier part too; ``None`` until all rows are known.
-
-        What is owed at any time is this less the rollouts that are ok.
-        """
+        """All rollouts of the evaluation, those done in an earlier part too; ``None`` until all rows are known."""
         return self.rows * self.rollouts_per_example if self.exhausted else None
+
+    @property
+    def owed_at_start(self) -> int | None:
+        """How many rollouts no earlier part has done; ``None`` until all rows are known.
+
+        What is owed at any time is this less the rollouts that this part has done.
+        """
+        return None if self.total is None else self.total - self.kept
 
     def end(self) -> None:
         """The dataset has no more rows."""
@@ -137,6 +144,7 @@ class Plan:
         if not self.done:
             return rollouts
         missing = [n for n in rollouts if key_digest(RolloutKey(self.eval, example_id, n)) not in self.done]
+        self.kept += len(rollouts) - len(missing)
         return rollouts if len(missing) == len(rollouts) else missing
 
     def _name_of_row(self) -> str:

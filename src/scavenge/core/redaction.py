@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 import attrs
+import orjson
 
 from scavenge.core.errorbody import forms_of
 
@@ -17,11 +18,14 @@ HIDDEN = "[secret]"
 SHORTEST = 8
 """An environment variable with a shorter value is not taken for a secret by its name alone."""
 
+SHORTEST_KEY = 12
+"""A shorter API key is left in results: it is a placeholder (``EMPTY``, ``sk-local``), and a word like any other."""
 SHORTEST_GIVEN = 4
 SHORT_TEXT = 256
 REMEMBERED = 2048
 
 _SECRET_VARIABLE = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH)(_\d+)?$", re.IGNORECASE)
+_SECRET_HEADER = re.compile(r"key|token|secret|auth|cookie|password", re.IGNORECASE)
 _HEADER = re.compile(
     r"""(?ix) \b ( (?:proxy-)?authorization | (?:x-)?api[-_]?key | x-auth-token | (?:set-)?cookie )
         ( (?: ["']\s*[:,=] | \s*[:=] ) \s* (?: b?["'] )? \s* (?: (?:bearer|basic|token)\s+ )? )
@@ -47,6 +51,8 @@ class Redactor:
     _secrets: set[str] = attrs.field(factory=set, repr=False)
     _known: re.Pattern[str] | None = attrs.field(default=None, init=False, repr=False)
     """All forms of all secrets; ``None`` while there is none."""
+    _keys: set[bytes] = attrs.field(factory=set, init=False, repr=False)
+    """The API keys as they stand in a line of JSON."""
     _remembered: dict[str, str] = attrs.field(factory=dict, init=False, repr=False)
 
     @classmethod
@@ -65,6 +71,24 @@ class Redactor:
             forms = {form for secret in self._secrets for form in forms_of(secret)}
             self._known = re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
             self._remembered.clear()
+
+    def hide_keys(self, keys: Iterable[str]) -> None:
+        """Let these API keys never be shown from now on, nor stand in a line that went through :meth:`line`."""
+        keys = set(keys)
+        self.hide(keys)
+        self._keys.update(orjson.dumps(key)[1:-1] for key in keys if len(key) >= SHORTEST_KEY)
+
+    def hide_endpoint(self, secret: str | None, headers: Mapping[str, str]) -> None:
+        """Let an endpoint's key never be shown, nor those of its headers whose names say that they hold one."""
+        named = (value for name, value in headers.items() if _SECRET_HEADER.search(name))
+        self.hide_keys([*named] if secret is None else [secret, *named])
+
+    def line(self, line: bytes) -> bytes:
+        """A line of JSON without API keys. Nothing else is changed in it: results are data, not messages."""
+        for key in self._keys:
+            if key in line:
+                line = line.replace(key, HIDDEN.encode())
+        return line
 
     def __call__(self, text: str) -> str:
         """*text* without secrets, and with its control characters, but line breaks and tabs, made visible."""

@@ -1,7 +1,8 @@
 """How long a pool has been getting nowhere: no usable endpoint, or nothing but ``busy`` and ``lost`` coming back. Pure.
 
 Invariant: silence is not a stall. While some endpoint is usable, only what comes back moves the clock: a stretch of
-``busy`` and ``lost`` lasts from its first to its latest outcome, and any other outcome ends it.
+``busy`` and ``lost`` lasts from its first to its latest outcome, and any other outcome ends it, as does a silence of
+:data:`GAP_S`: two losses an hour apart, with long generations under way in between, are no stretch.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import attrs
 
 from scavenge.types import Busy, Lost, Outcome
+
+GAP_S = 120.0
+"""Longer than any back-off, so that one who keeps trying is heard more often."""
 
 
 @attrs.define
@@ -18,6 +22,8 @@ class StallClock:
     unusable_since: float | None
     _barren_since: float | None = None
     _barren_until: float = 0.0
+    barren_why: str | None = None
+    """What came back last, while nothing else comes back."""
 
     def on_usable(self, usable: bool, now: float) -> None:
         """Hear whether some endpoint may be given work."""
@@ -29,11 +35,12 @@ class StallClock:
     def on_outcome(self, outcome: Outcome, now: float) -> None:
         """Hear how an attempt ended."""
         if not isinstance(outcome, Busy | Lost):
-            self._barren_since = None
+            self._barren_since = self.barren_why = None
             return
-        if self._barren_since is None:
+        if self._barren_since is None or now - self._barren_until > GAP_S:
             self._barren_since = now
         self._barren_until = now
+        self.barren_why = f"{outcome.name}: {outcome.message}"
 
     def stalled_s(self, now: float) -> float:
         """How long the present stall has lasted; 0 while the pool gets on."""

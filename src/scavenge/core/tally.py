@@ -33,6 +33,8 @@ class EvalTally:
     env_id: str
     rollouts_per_example: int = 1
     ok: int = attrs.field(default=0, init=False)
+    ok_here: int = attrs.field(default=0, init=False)
+    """Those of this part alone."""
     errors: DigestSet = attrs.field(factory=DigestSet, init=False)
     rewards: Moments = attrs.field(factory=Moments, init=False)
     prompt_tokens: int = attrs.field(default=0, init=False)
@@ -58,6 +60,7 @@ class EvalTally:
             return
         if self.errors:
             self.errors.discard(key_digest(record.key))
+        self.ok_here += 1
         self.succeeded(record.key, record.reward)
 
     def spent(self, prompt_tokens: int, completion_tokens: int) -> None:
@@ -79,8 +82,8 @@ class EvalTally:
         self.earlier_wall_s += number(earlier.get("wall_s"))
         self._timed_tokens += number(earlier.get("tokens_per_s")) * number(earlier.get("wall_s"))
 
-    def summary(self, total: int | None) -> EvalSummary:
-        """The figures now, ``total`` being the rollouts of the whole evaluation, where that is known."""
+    def summary(self, owed_at_start: int | None) -> EvalSummary:
+        """The figures now, ``owed_at_start`` being the rollouts that this part had to do, where that is known."""
         wall_s = self.earlier_wall_s + (0.0 if self._began_at is None else self._last_at - self._began_at)
         several = self.rollouts_per_example > 1
         return EvalSummary(
@@ -88,7 +91,7 @@ class EvalTally:
             env_id=self.env_id,
             ok=self.ok,
             error=len(self.errors),
-            owed=None if total is None else total - self.ok,
+            owed=None if owed_at_start is None else owed_at_start - self.ok_here,
             mean_reward=self.rewards.mean if self.rewards.count else None,
             mean_reward_stderr=self.rewards.stderr,
             mean_reward_errors_as_0=self._mean_errors_as_0(),
@@ -145,9 +148,9 @@ class Tally:
         for entry in tables(earlier.get("endpoints")):
             self.endpoints.carry_over(entry)
 
-    def summary(self, totals: Mapping[str, int | None], now: float) -> Summary:
-        """The figures now; ``totals`` has the :attr:`scavenge.core.plan.Plan.total` of each evaluation."""
-        evals = tuple(each.summary(totals.get(name)) for name, each in self.evals.items())
+    def summary(self, owed_at_start: Mapping[str, int | None], now: float) -> Summary:
+        """The figures now, with the :attr:`scavenge.core.plan.Plan.owed_at_start` of each evaluation."""
+        evals = tuple(each.summary(owed_at_start.get(name)) for name, each in self.evals.items())
         return Summary(evals, self.endpoints.summary(now), self.retries, self.revocations)
 
 

@@ -14,6 +14,7 @@ import attrs
 
 from scavenge.core.records import Brief, parse_brief
 from scavenge.errors import ResultsError
+from scavenge.runtime.ports import ResultLog
 
 BLOCK_BYTES = 64 * 1024
 BROKEN_KEPT = 100
@@ -80,6 +81,18 @@ class JsonlLog:
         self._broken = True
         if fd >= 0:
             os.close(fd)
+
+
+@attrs.frozen
+class HidingLog:
+    """A result log that takes secrets out of the lines first: ``hide`` gives a line without them."""
+
+    log: ResultLog
+    hide: Callable[[bytes], bytes]
+
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Append the lines without their secrets. Raises what the log raises."""
+        self.log.append([self.hide(line) for line in lines])
 
 
 def sync_folder(path: Path) -> None:

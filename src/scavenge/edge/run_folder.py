@@ -123,7 +123,7 @@ def create_run_folder(output_dir: Path, name: str, config: str, now: datetime) -
         write_whole(path / CONFIG, config.encode())
         sync_folder(output_dir)
     except ResultsError:
-        folder.close()
+        folder.discard()
         raise
     return folder
 

@@ -16,7 +16,7 @@ from scavenge.core.roster import Change, Roster
 from scavenge.errors import ConfigError, Problem, SourceError
 from scavenge.events import Observer, SourceChanged
 from scavenge.runtime.ports import EndpointSource
-from scavenge.types import CheckedListing, Endpoint, Listing
+from scavenge.types import BadRow, CheckedListing, Endpoint, Listing
 
 CheckListing: TypeAlias = Callable[[Listing, Sequence[Endpoint]], CheckedListing]
 """Checks the rows of a listing, given the endpoints that are present. May raise :class:`SourceError`."""
@@ -122,11 +122,17 @@ class Poller:
 
     def _take(self, index: int, checked: CheckedListing) -> None:
         sourced = self._sourced[index]
-        troubles = frozenset(str(problem) for row in checked.bad for problem in row.problems)
+        troubles = frozenset(self._trouble(row, problem, checked) for row in checked.bad for problem in row.problems)
         for trouble in sorted(troubles - sourced.row_troubles):
-            self.emit(SourceChanged(sourced.name, False, f"{trouble}; this row is left out"))
+            self.emit(SourceChanged(sourced.name, False, trouble))
         if sourced.row_troubles and not troubles:
             self.emit(SourceChanged(sourced.name, True, "every row is right again"))
         sourced.row_troubles = troubles
         if changes := self.roster.update(index, checked):
             self.on_changes(changes)
+
+    def _trouble(self, row: BadRow, problem: Problem, checked: CheckedListing) -> str:
+        name = (row.endpoint_id, row.url)
+        listed_well = name in [(one.endpoint_id, one.url) for one in checked.endpoints]
+        known = not listed_well and name in [(one.endpoint_id, one.url) for one in self.roster]
+        return f"{problem}; {'its last good settings stand' if known else 'this row is left out'}"

@@ -277,6 +277,8 @@ class Pool:
         """One line that says why there is nothing to give work to, or why all that work comes to nothing."""
         if not self.members:
             return "no endpoint is listed"
+        if self.slots and self.stall.barren_why is not None:
+            return f"nothing else comes back than {self.stall.barren_why}"
         shown = list(self.members.values())[:3]
         reasons = [f"{m.url} is {'draining' if m.draining else m.health.state.value} ({m.health.why})" for m in shown]
         more = len(self.members) - len(shown)

@@ -44,6 +44,8 @@ class Run:
     wall_clock: Callable[[], float]
     breaker: CircuitBreaker = attrs.field(init=False)
     stopped_by: ScavengeError | None = None
+    failed: int = 0
+    """Results of this part that are errors."""
     stalled: list[NoEndpointsError] = attrs.field(factory=list)
     _work: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
@@ -59,6 +61,7 @@ class Run:
 
     def on_durable(self, record: RolloutRecord) -> None:
         """Hear of a result that is on disk."""
+        self.failed += record.error is not None
         self.emit(RolloutFinished(record))
         if self.breaker.observe(record.error):
             self.stop(self.breaker.error())
