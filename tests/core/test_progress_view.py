@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from scavenge.core.progress_view import ProgressView, RecentRate, duration
 from scavenge.events import (
+    AttemptDropped,
     AttemptEnded,
     AttemptStarted,
     EndpointChanged,
@@ -214,3 +215,8 @@ def test_events_of_no_interest_change_nothing():
 )
 def test_durations_are_short(seconds, text):
     assert duration(seconds) == text
+
+
+def test_an_attempt_that_was_dropped_is_no_longer_in_flight():
+    view = view_after(AttemptStarted(POOL, URL), AttemptStarted(POOL, URL), AttemptDropped(POOL, URL))
+    assert view.in_flight == 1

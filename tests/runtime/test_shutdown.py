@@ -26,6 +26,7 @@ async def test_the_first_signal_stops_and_only_one_that_comes_much_later_kills()
 
 
 async def test_the_signal_that_kills_needs_no_task_to_run():
+    await trio.lowlevel.checkpoint()
     killed: list[signal.Signals] = []
     now = [0.0]
     with signals_end_the_run(lambda number: None, killed.append, lambda: now[0]):

@@ -1,0 +1,118 @@
+"""What to run before a change is handed in: ``nox`` runs all but the long ones, ``nox -l`` lists them."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["lint", "types", "tests", "plugins", "docs"]
+
+ROOT = Path(__file__).parent
+PINS = ("-c", str(ROOT / "requirements" / "lock.txt"))
+LOCKED_REQUIREMENTS = (".[test,parquet,math]", "-r", "requirements/real.txt")
+LOCK_HEADER = """\
+# What the project is tested with: constraints for pip (`pip install -c requirements/lock.txt ...`).
+# Written by `nox -s lock` from a fresh environment with every extra and group.
+"""
+
+
+def install_group(session: nox.Session, group: str) -> None:
+    """Install a dependency group; the pip in the session's environment may be too old to know groups."""
+    session.install(*PINS, *nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), group))
+
+
+def install_wheel(session: nox.Session, extras: str = "") -> None:
+    """Build the package as users get it, and install that."""
+    with tempfile.TemporaryDirectory() as folder:
+        session.install(*PINS, "build")
+        session.run("python", "-m", "build", "--wheel", "--outdir", folder, str(ROOT), silent=True)
+        (wheel,) = Path(folder).glob("*.whl")
+        session.install(*PINS, f"{wheel}{extras}")
+
+
+def measure(session: nox.Session, *arguments: str) -> None:
+    """Report what coverage measured."""
+    session.run("coverage", "report", *arguments)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff, and the rules about Trio."""
+    install_group(session, "lint")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("flake8", "--select", "ASYNC", "--enable", "ASYNC", "src", "tests", "benchmarks")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Mypy, strict."""
+    install_group(session, "types")
+    session.install(*PINS, "-e", ".")
+    session.run("mypy")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The tests, against the built wheel."""
+    install_wheel(session, "[test]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def machines(session: nox.Session) -> None:
+    """The state machines and properties, long: minutes instead of seconds."""
+    install_wheel(session, "[test]")
+    posargs = session.posargs or ["tests/core", "tests/runtime", "tests/testing"]
+    session.run("pytest", *posargs, env={"SCAVENGE_HYPOTHESIS_PROFILE": "machines"})
+
+
+@nox.session
+def plugins(session: nox.Session) -> None:
+    """Each package in plugins/, installed by itself beside the built wheel, with its own tests."""
+    packages = sorted(path.parent for path in (ROOT / "plugins").glob("*/pyproject.toml"))
+    if not packages:
+        session.skip("there are no plugin packages in plugins/")
+    for package in packages:
+        install_wheel(session, "[test]")
+        session.install(*PINS, str(package))
+        session.run("pytest", str(package / "tests"), *session.posargs)
+        session.run("python", "-m", "pip", "uninstall", "-q", "-y", package.name)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the pages, with warnings as errors, and run the examples in them."""
+    install_group(session, "docs")
+    session.install(*PINS, "-e", ".[test]")
+    session.run("sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "docs", "site")
+    session.run("pytest", "tests/docs")
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Branch coverage: 99.9 % of core, 98 % of the package."""
+    session.install(*PINS, "-e", ".[test]")
+    session.run("pytest", "--cov", "--cov-report=", *session.posargs)
+    measure(session, "--fail-under=98")
+    measure(session, "--include=src/scavenge/core/*", "--precision=1", "--fail-under=99.9")
+
+
+@nox.session
+def changelog(session: nox.Session) -> None:
+    """Show what the next version's entry would say."""
+    install_group(session, "changelog")
+    session.run("towncrier", "build", "--draft", "--version", "next")
+
+
+@nox.session
+def lock(session: nox.Session) -> None:
+    """Write requirements/lock.txt anew, with the newest versions that the limits in pyproject.toml allow."""
+    groups = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "dev")
+    session.install(*LOCKED_REQUIREMENTS, *groups)
+    frozen = session.run("python", "-m", "pip", "freeze", "--exclude", "scavenge", silent=True)
+    lines = [line for line in str(frozen).splitlines() if "==" in line]
+    (ROOT / "requirements" / "lock.txt").write_text(LOCK_HEADER + "\n".join(lines) + "\n", encoding="utf-8")
