@@ -130,11 +130,13 @@ def test_a_folder_whose_configuration_cannot_be_written_is_given_up(tmp_path, mo
     monkeypatch.setattr(run_folder.os, "replace", fail)
     with pytest.raises(ResultsError, match="No space left on device"):
         create(tmp_path)
-    monkeypatch.undo()
-    [left] = (tmp_path / "runs").iterdir()
-    assert sorted(each.name for each in left.iterdir()) == ["lock", "logs"]
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_folder_that_was_killed_before_it_began_cannot_be_resumed(tmp_path):
+    (tmp_path / "lock").touch()
     with pytest.raises(UsageError, match="killed before it began"):
-        open_run_folder(left)
+        open_run_folder(tmp_path)
 
 
 def test_a_run_that_never_began_leaves_no_folder(tmp_path):
