@@ -46,3 +46,21 @@ async def test_the_first_signal_wakes_a_loop_that_sleeps():
     finally:
         signal.signal(signal.SIGALRM, before)
     assert scope.cancelled_caught
+
+
+async def test_of_several_runs_all_are_stopped_and_the_last_to_end_leaves_the_handler_from_before():
+    stopped: list[str] = []
+    before = [signal.getsignal(number) for number in SIGNALS]
+    runs = {
+        name: signals_end_the_run(lambda _, name=name: stopped.append(name), lambda _: None, lambda: 0.0)
+        for name in ("first", "second", "third")
+    }
+    for run in runs.values():
+        run.__enter__()
+    runs.pop("second").__exit__(None, None, None)
+    signal.raise_signal(signal.SIGTERM)
+    await trio.testing.wait_all_tasks_blocked()
+    assert sorted(stopped) == ["first", "third"]
+    for name in ("first", "third"):
+        runs[name].__exit__(None, None, None)
+    assert [signal.getsignal(number) for number in SIGNALS] == before
