@@ -18,11 +18,12 @@ import pluggy
 
 from scavenge.errors import InfrastructureError, SourceError
 from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, Environment, ModelSession
-from scavenge.types import EndpointSpec, Example, Json, Listing, Rollout
+from scavenge.types import CapChanged, EndpointSpec, Example, Json, Listing, Rollout
 
 __all__ = [
     "AdmissionPolicy",
     "AdmissionPolicyType",
+    "CapChanged",
     "EndpointSource",
     "EndpointSourceType",
     "EndpointSpec",

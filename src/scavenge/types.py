@@ -85,6 +85,13 @@ class Endpoint:
 
 
 @attrs.frozen
+class CapChanged:
+    """An admission policy hears of its endpoint's ``max_concurrent``: first of all, and whenever it changes."""
+
+    max_concurrent: int | None
+
+
+@attrs.frozen
 class PoolMode:
     """What all endpoints of a pool have in common: the model, and whether they set ``max_concurrent``.
 

@@ -15,6 +15,7 @@ from scavenge.core.score import (
     regex,
     unscored,
 )
+from scavenge.types import CapChanged
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,12 @@ def test_the_fixed_policy_never_moves() -> None:
     policy = Fixed(FixedSettings(limit=3))
     policy.observe(object(), 1.0)
     assert (policy.limit(0.0), policy.limit(1e9), policy.next_wake_at(0.0)) == (3, 3, None)
-    assert Fixed(FixedSettings()).limit(0.0) == 64
+    assert policy.limit(0.0) == 3
+    open_ended = Fixed(FixedSettings())
+    assert open_ended.limit(0.0) == 64
+    for cap, limit in ((128, 128), (5, 5), (None, 64)):
+        open_ended.observe(CapChanged(cap), 1.0)
+        assert open_ended.limit(1.0) == limit
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, 1.5, "8"])

@@ -18,7 +18,7 @@ from scavenge.config.assemble import RUN_KEYS
 from scavenge.config.endpoint_rows import EndpointRow
 from scavenge.config.schema import EvalSettings, ImageSettings, RunSettings, SourceSettings, WorkerSettings
 from scavenge.core.health import HealthSettings, State
-from scavenge.core.limits.fixed import FixedSettings
+from scavenge.core.limits.fixed import UNCAPPED_LIMIT
 from scavenge.core.plan import OrderSettings
 from scavenge.environments.chat import ChatSettings
 from scavenge.types import ApiType, Outcome, RequestFailed
@@ -88,7 +88,7 @@ def test_sources_and_policies_are_told_as_they_are():
     assert source in defaults(SourceSettings)
     admission = section(FILE, "`[admission]`")
     assert documented(keyed(admission)) == {"policy": DEFAULT_POLICY}
-    assert f"by default {FixedSettings().limit}." in admission
+    assert f"and {UNCAPPED_LIMIT} for a row without one" in admission
 
 
 def test_what_has_no_effect_yet_is_named_whole():

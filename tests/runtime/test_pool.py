@@ -13,7 +13,7 @@ import trio
 
 from scavenge.core.health import HealthSettings, State
 from scavenge.core.ledger import Ask
-from scavenge.core.limits.fixed import Fixed, FixedSettings
+from scavenge.core.limits.fixed import UNCAPPED_LIMIT, Fixed, FixedSettings
 from scavenge.core.roster import Added
 from scavenge.errors import LeaseRevoked
 from scavenge.events import EndpointChanged, EndpointDraining, Event, LeasesRevoked
@@ -129,6 +129,19 @@ async def test_a_changed_cap_counts_at_once_and_keeps_the_client(autojump_clock)
         assert pool.slots == 1
         assert len(kit.clients) == 1
         assert [e.what for e in kit.events if isinstance(e, EndpointChanged)] == ["max_concurrent"]
+
+
+async def test_a_cap_alone_says_how_many_and_an_endpoint_without_one_gets_the_policys_default(autojump_clock):
+    async with open_pools() as kit:
+        capped, uncapped = kit.pool("capped"), kit.pool("uncapped")
+        for pool in (capped, uncapped):
+            pool.make_policy = lambda: Fixed(FixedSettings())
+        capped.add(endpoint(A, "capped", max_concurrent=128))
+        uncapped.add(endpoint(B, "uncapped"))
+        await settled()
+        assert (capped.slots, uncapped.slots) == (128, UNCAPPED_LIMIT)
+        capped.change(endpoint(A, "capped", max_concurrent=200), ("max_concurrent",))
+        assert capped.slots == 200
 
 
 async def test_a_changed_key_opens_a_new_client_and_closes_the_old_and_a_live_member_stays_live(autojump_clock):

@@ -32,6 +32,7 @@ from scavenge.runtime.dispatcher import Dispatcher, HeldLease
 from scavenge.runtime.member import Member, mind
 from scavenge.runtime.ports import AdmissionPolicy, ModelClient, ModelTransport
 from scavenge.types import (
+    CapChanged,
     Endpoint,
     EndpointId,
     EndpointStatus,
@@ -118,7 +119,9 @@ class Pool:
     def _apply(self, member: Member, *, was_draining: bool) -> None:
         deadline = member.endpoint.drain_deadline
         left_s = None if deadline is None else deadline.timestamp() - self.wall_clock()
-        member.revoke_at = None if left_s is None else trio.current_time() + left_s
+        now = trio.current_time()
+        member.revoke_at = None if left_s is None else now + left_s
+        member.policy.observe(CapChanged(member.endpoint.max_concurrent), now)
         if member.draining and not was_draining:
             self.emit(EndpointDraining(self.endpoint_id, member.url, "listed as draining, or no longer listed"))
         self.refresh(member)

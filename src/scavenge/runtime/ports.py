@@ -132,7 +132,10 @@ class AdmissionPolicy(Protocol):
     """Decides how many requests one endpoint may have in flight. Pure: it is told what happens and what time it is."""
 
     def observe(self, event: Any, now: float) -> None:
-        """Hear of something that happened on the endpoint."""
+        """Hear of something that happened on the endpoint, such as :class:`scavenge.types.CapChanged`.
+
+        An event of a kind that it does not know is ignored.
+        """
         ...
 
     def limit(self, now: float) -> int:

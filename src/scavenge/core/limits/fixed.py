@@ -1,37 +1,48 @@
-"""The admission policy that never moves: one number of requests in flight per endpoint.
+"""The admission policy that never moves by itself: one number of requests in flight per endpoint.
 
-It knows nothing of what happens on the endpoint, and needs no clock.
+It needs no clock, and hears of nothing but the endpoint's own cap.
 """
 
 from __future__ import annotations
 
 import attrs
 
+from scavenge.types import CapChanged
 
-def _positive(settings: object, field: attrs.Attribute[int], value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"expected an integer ≥ 1, got {value!r}")
+UNCAPPED_LIMIT = 64
+"""Where neither the settings nor the endpoint say how many: fills a batching server and does not bury a small one."""
+
+
+def _positive(settings: object, field: attrs.Attribute[int | None], value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError(f"limit: expected an integer ≥ 1, got {value!r}")
 
 
 @attrs.frozen
 class FixedSettings:
-    """``[admission]`` with ``policy = "fixed"``. ``limit`` is in requests per endpoint."""
+    """``[admission]`` with ``policy = "fixed"``. ``limit`` is in requests per endpoint.
 
-    limit: int = attrs.field(default=64, validator=_positive)
+    ``None``: the endpoint's ``max_concurrent``, or :data:`UNCAPPED_LIMIT` for one that has none.
+    """
+
+    limit: int | None = attrs.field(default=None, validator=_positive)
 
 
 class Fixed:
     """A limit that stays where the settings put it; an endpoint's own ``max_concurrent`` may still be below it."""
 
     def __init__(self, settings: FixedSettings) -> None:
-        self._limit = settings.limit
+        self._set_limit = settings.limit
+        self._cap: int | None = None
 
     def observe(self, event: object, now: float) -> None:
-        """Hear of something that happened on the endpoint; nothing follows from it."""
+        """Hear of something that happened on the endpoint."""
+        if isinstance(event, CapChanged):
+            self._cap = event.max_concurrent
 
     def limit(self, now: float) -> int:
         """The number of requests that may be in flight."""
-        return self._limit
+        return self._set_limit or self._cap or UNCAPPED_LIMIT
 
     def next_wake_at(self, now: float) -> None:
         """Never: the limit does not change by itself."""
