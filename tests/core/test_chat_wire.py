@@ -244,11 +244,14 @@ WHOLE = [delta(content="a"), delta("stop")]
         (sse({"error": "died"}), Lost),
         (sse({"message": "died"}), Lost),
         (sse(delta(content="a"), delta("sudden")), Failed),
-        (sse({"error": {"message": "m", "code": 400}}), Rejected),
-        (sse({"error": {"message": "longer than the model's context length"}}), Rejected),
-        (sse({"error": {"message": "m", "code": 429}}), Busy),
+        *((sse({"error": {"message": "m", "code": code}}), Lost) for code in (400, 401, 404, 408, 422, 500)),
+        (sse({"error": {"message": "m", "code": "model_not_found"}}), Lost),
+        (sse({"object": "error", "message": "m", "code": 400}), Lost),
+        *((sse({"error": {"message": "m", "code": code}}), Busy) for code in (429, 503, 529)),
         (sse({"error": {"message": "no available workers"}}), Busy),
-        (sse({"error": {"message": "m", "code": 404}}), Misrouted),
+        (sse({"error": {"message": "no available workers", "code": 400}}), Busy),
+        (sse({"error": {"message": "too many tokens a minute", "type": "rate_limit_error"}}), Busy),
+        (sse({"error": {"message": "too many tokens a minute", "code": 429}}), Busy),
         (sse("{", *WHOLE), Failed),
         (sse("[]", *WHOLE), Failed),
         (sse({"choices": {}}), Failed),
@@ -262,6 +265,69 @@ WHOLE = [delta(content="a"), delta("stop")]
 def test_a_stream_that_is_not_whole_is_no_reply(stream: bytes, kind: type) -> None:
     assert type(outcome(stream)) is kind, outcome(stream)
     assert not isinstance(outcome(stream, cut=True), Ok)
+
+
+@pytest.mark.parametrize("code", [None, 400, 404, 500])
+def test_a_prompt_that_does_not_fit_is_rejected_in_a_stream_too(code: int | None) -> None:
+    error = {"message": "longer than the model's context length (10), the server is busy", "code": code}
+    found = outcome(sse(delta(content="a"), {"error": error}))
+    assert isinstance(found, Rejected), found
+    assert found.context_length
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        ("engine died", Lost),
+        ("{", Lost),
+        ("[]", Lost),
+        ("7", Lost),
+        ("[DONE]", Lost),
+        ("[" * 100_000, Lost),
+        ('{"reason": "engine died"}', Lost),
+        ('{"error": null}', Lost),
+        ('{"error": {"message": "m", "code": 400}}', Lost),
+        ('{"code": 429, "message": "m"}', Busy),
+        ("the server is overloaded", Busy),
+        ("the prompt is too long", Rejected),
+    ],
+)
+def test_an_event_that_is_named_error_is_one_whatever_its_data(data: str, kind: type) -> None:
+    stream = sse(*WHOLE, done=False) + f"event: error\ndata: {data}\n\n".encode() + sse()
+    reader = ReplyReader()
+    reader.start(200, {"content-type": "text/event-stream"})
+    reader.feed(stream)
+    assert type(reader.finish()) is kind, reader.finish()
+    assert type(reader.cut("x")) is kind
+
+
+@pytest.mark.parametrize("levels", [300, 900, 950, 990, 1020, 5000])
+@pytest.mark.parametrize("key", ["message", "x", "detail"])
+def test_an_error_of_any_depth_is_an_outcome(levels: int, key: str) -> None:
+    error = b'{"error": ' + b'{"%s": ' % key.encode() * levels + b"1" + b"}" * levels + b"}"
+    assert isinstance(outcome(b"event: error\ndata: " + error + b"\n\n"), Lost)
+    assert isinstance(outcome(b"data: " + error + b"\n\n"), Lost | Failed)
+    assert isinstance(outcome(error), Failed)
+    assert isinstance(outcome(error, status=500), Failed)
+    assert isinstance(outcome(error, status=400), Rejected)
+
+
+@pytest.mark.parametrize("levels", [300, 900, 950, 990, 1010])
+def test_a_finish_reason_of_any_depth_is_an_outcome(levels: int) -> None:
+    reason = b"[" * levels + b"]" * levels
+    body = b'{"choices": [{"message": {"content": "a"}, "finish_reason": ' + reason + b"}]}"
+    assert isinstance(outcome(body), Failed)
+    assert isinstance(outcome(b"data: " + body + b"\n\ndata: [DONE]\n\n"), Failed)
+
+
+def test_an_event_of_another_name_is_a_chunk() -> None:
+    stream = b"event: message\n" + sse(delta(content="a"), done=False) + b"event: x\n" + sse(delta("stop"))
+    assert reply(stream).text == "a"
+
+
+def test_an_error_that_is_no_json_is_shown() -> None:
+    found = outcome(b"event: error\ndata: engine died\n\n")
+    assert found == Lost("HTTP 200 with an error: engine died", http_status=200)
 
 
 def test_what_is_no_stream_in_spite_of_its_first_letter_is_broken() -> None:
@@ -337,6 +403,8 @@ def test_a_plain_reply_that_is_none_is_a_failure(body: bytes) -> None:
         (b'{"error": {"message": "no available workers"}}', Busy),
         (b'{"error": {"message": "m", "code": 400}}', Rejected),
         (b'{"object": "error", "message": "m", "code": 404}', Misrouted),
+        (b'{"error": {"message": "longer than the model\'s context length"}}', Rejected),
+        (b'{"error": {"message": "too many tokens a minute", "type": "rate_limit_error"}}', Busy),
         (plain(finish="abort"), Lost),
     ],
 )
@@ -429,7 +497,14 @@ SOUP = st.lists(
     st.sampled_from(
         [
             *(sse(event, done=False) for event in (delta(content="a"), delta("stop"), delta("abort"), DIED)),
-            *(sse(), plain(), b'{"choices":[{}]}', b'{"choices":[{"delta":{"tool_calls":[{}]}}]}', b"null"),
+            *(
+                sse(),
+                plain(),
+                b"event: error\n",
+                b'{"choices":[{}]}',
+                b'{"choices":[{"delta":{"tool_calls":[{}]}}]}',
+                b"null",
+            ),
             *(b"data: {", b"data: ", b": x\n", b"\n\n", b"\r", b" ", b"{", b"}", b"<html>", b"\xff", b"\xef\xbb\xbf"),
         ]
     ),

@@ -104,6 +104,24 @@ def test_a_body_may_say_that_the_server_is_busy(status: int, body: object) -> No
     assert isinstance(outcome(status, body), Busy)
 
 
+@pytest.mark.parametrize("code", [429, 503, 529, "429"])
+@pytest.mark.parametrize("status", [500, 502, 504, 599])
+def test_a_server_error_whose_body_has_a_busy_code_is_busy(status: int, code: int | str) -> None:
+    found = outcome(status, {"error": {"message": "m", "code": code}}, retry_after="3")
+    assert found == Busy(f"HTTP {status}: m", status, 3.0)
+
+
+@pytest.mark.parametrize("code", [400, 401, 404, 408, 500, 502])
+def test_another_code_in_the_body_of_a_server_error_changes_nothing(code: int) -> None:
+    assert outcome(500, {"error": {"message": "m", "code": code}}) == Failed("HTTP 500: m", 500)
+    assert isinstance(outcome(503, {"error": {"message": "m", "code": code}}), Busy)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(400, Rejected), (422, Rejected), (401, Misrouted), (404, Misrouted)])
+def test_a_busy_code_in_the_body_of_a_client_error_does_not_count(status: int, kind: type) -> None:
+    assert isinstance(outcome(status, {"error": {"message": "m", "code": 503}}), kind)
+
+
 def test_a_rejection_that_repeats_the_prompt_does_not_make_the_server_busy() -> None:
     assert isinstance(outcome(400, {"error": {"message": "bad: 'the rate limit is overloaded'"}}), Rejected)
     assert isinstance(outcome(500, b"error: no matching overloaded function found"), Failed)

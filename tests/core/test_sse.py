@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scavenge.core.sse import EventTooLong, SseParser
+from scavenge.core.sse import ErrorEvent, EventTooLong, SseParser
 
 SOUP = st.lists(
     st.sampled_from(
@@ -20,6 +20,7 @@ SOUP = st.lists(
             b"x",
             b"data: 1",
             b"event: e",
+            b"event: error",
             b"\xe2\x80\xa8",
             b"\x85",
             b"\xef\xbb\xbf",
@@ -57,12 +58,36 @@ def test_lines_end_where_the_format_says(text: bytes, events: list[bytes]) -> No
     assert events_of(*(text[i : i + 1] for i in range(len(text)))) == events
 
 
+@pytest.mark.parametrize(
+    ("text", "are_errors"),
+    [
+        (b"event: error\ndata: a\n\ndata: b\n\n", [True, False]),
+        (b"data: a\r\nevent:error\r\ndata: b\r\n\r\n", [True]),
+        (b"event: error\n\ndata: a\n\n", [False]),
+        (b"event: error\nevent: message\ndata: a\n\n", [False]),
+        (b"event: error\nevent\ndata: a\n\n", [False]),
+        (b"event: message\nevent: error\ndata: a\n\n", [True]),
+        (b"event:  error\ndata: a\n\nevent: errors\ndata: b\n\nevents: error\ndata: c\n\n", [False, False, False]),
+        (b"data: a\n\nevent: error\ndata: b", [False, True]),
+    ],
+)
+def test_an_event_that_is_named_error_can_be_told(text: bytes, are_errors: list[bool]) -> None:
+    assert are_error_events(events_of(text, end=True)) == are_errors
+    assert are_error_events(events_of(*(text[i : i + 1] for i in range(len(text))), end=True)) == are_errors
+
+
+def are_error_events(events: list[bytes]) -> list[bool]:
+    return [isinstance(event, ErrorEvent) for event in events]
+
+
 @given(SOUP, st.data())
 @example(b"data: a\r\n\r\n", None)
 def test_the_split_does_not_matter(text: bytes, data: st.DataObject | None) -> None:
     cuts = [6, 8] if data is None else sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    assert events_of(*pieces, end=True) == events_of(text, end=True)
+    whole, split = events_of(text, end=True), events_of(*pieces, end=True)
+    assert split == whole
+    assert are_error_events(split) == are_error_events(whole)
 
 
 @given(st.binary(max_size=300), st.integers(1, 7))

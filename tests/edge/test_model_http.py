@@ -17,6 +17,7 @@ from http_cases import (
     an_endpoint,
     answer_of,
     asked,
+    client_of,
     cut,
     reset,
     silent,
@@ -29,6 +30,7 @@ from raw_server import (
     chunk,
     delta,
     document,
+    event,
     raw_server,
     reply,
 )
@@ -40,12 +42,15 @@ from scavenge.types import (
     Busy,
     ChatRequest,
     Failed,
+    Healthy,
     Lost,
     LostCause,
     Misrouted,
     Ok,
     Rejected,
 )
+
+ENGINE_ERROR = event({"error": {"message": "list index out of range", "type": "BadRequestError", "code": 400}})
 
 
 def test_it_is_what_the_port_asks_for() -> None:
@@ -97,10 +102,34 @@ async def test_the_completions_protocol_has_its_own_path() -> None:
     assert isinstance(answer.outcome, Ok)
 
 
+async def test_a_url_without_a_path_is_the_root_of_the_server() -> None:
+    got: list[bytes] = []
+
+    async def script(conn: Conn) -> None:
+        for body in (document(), b'{"data": [{"id": "some/model"}]}', b"{}"):
+            head, _ = await conn.request()
+            got.append(head.partition(b" HTTP/1.1")[0])
+            await conn.send(reply(body))
+
+    async with raw_server(script) as server:
+        client = client_of(f"http://127.0.0.1:{server.port}")
+        with trio.fail_after(10):
+            answer = await client.ask(ASK_WHOLE)
+            probed = await client.probe("/models")
+            own = await client.http.get("tokenizer_info")
+        client.close()
+    assert isinstance(answer.outcome, Ok)
+    assert isinstance(probed, Healthy)
+    assert own.status_code == 200
+    assert got == [b"POST /chat/completions", b"GET /models", b"GET /tokenizer_info"]
+
+
 @pytest.mark.parametrize(
     "steps",
     [
         pytest.param((BEGUN + chunk(ENGINE_DEAD) + chunk(DONE) + LAST_CHUNK,), id="vLLM's engine is killed"),
+        pytest.param((BEGUN + chunk(ENGINE_ERROR) + chunk(DONE) + LAST_CHUNK,), id="vLLM's own error, with code 400"),
+        pytest.param((BEGUN + chunk(b"event: error\ndata: died\n\n") + LAST_CHUNK,), id="an error event in plain text"),
         pytest.param((BEGUN + chunk(delta("", "abort")) + chunk(DONE) + LAST_CHUNK,), id="vLLM stops with grace"),
         pytest.param((BEGUN, cut), id="vLLM is killed: end of file inside the chunked body"),
         pytest.param((BEGUN, reset), id="reset in the body"),

@@ -3,7 +3,8 @@
 When a reply is whole. A plain one: its body ended properly, is JSON, has choices, and each choice has a known finish
 reason. A streamed one: each choice had a known finish reason **and** ``[DONE]`` came; what comes or fails to come after
 that changes nothing. The end of the body does not stand for ``[DONE]``, not even a proper one after a finish reason,
-since servers that die behind a proxy end properly too. An event with an error ends the reply, ``[DONE]`` or not.
+since servers that die behind a proxy end properly too. An event with an error ends the reply, ``[DONE]`` or not; one
+with the name ``error`` is that, whatever its data.
 
 Which of the two it is says the body itself, not what was asked for nor the content type: servers ignore ``stream``, and
 proxies mislabel. Limits: a body of more than ``max_body_bytes`` is a fault of the server.
@@ -16,11 +17,11 @@ from collections.abc import Mapping, Sequence
 import orjson
 
 from scavenge.core.assembly import Assembly, parts_of
-from scavenge.core.errorbody import Wording, describe, error_in
+from scavenge.core.errorbody import ErrorFacts, Wording, describe, error_in, error_of
 from scavenge.core.outcome import outcome_of_error_in_reply, outcome_of_status
 from scavenge.core.plainjson import read_json_fast
 from scavenge.core.reply import outcome_of_document
-from scavenge.core.sse import EventTooLong, SseParser
+from scavenge.core.sse import ErrorEvent, EventTooLong, SseParser
 from scavenge.types import ApiType, ChatRequest, Failed, Lost, LostCause, Messages, Ok, Outcome, Rejected
 
 MAX_BODY_BYTES = 64 * 2**20
@@ -162,7 +163,10 @@ class ReplyReader:
 
     def _take(self, events: list[bytes]) -> None:
         for event in events:
-            if event[:6] == b"[DONE]":
+            if isinstance(event, ErrorEvent):
+                self._events += 1
+                self._take_error(error_of(event))
+            elif event[:6] == b"[DONE]":
                 self._done = True
             else:
                 self._take_chunk(event)
@@ -176,11 +180,14 @@ class ReplyReader:
             if not isinstance(chunk, dict):
                 raise ValueError("an event is no object")
             if ("error" in chunk or "choices" not in chunk) and (facts := error_in(chunk)) is not None:
-                self._fault = outcome_of_error_in_reply(facts, self._http_status, self._wording, streamed=True)
+                self._take_error(facts)
                 return
             self._assembly.add(chunk)
         except (ValueError, RecursionError) as problem:
             self._fault = self._broken(f"{problem} in the event {event.decode(errors='replace')}")
+
+    def _take_error(self, facts: ErrorFacts) -> None:
+        self._fault = outcome_of_error_in_reply(facts, self._http_status, self._wording, streamed=True)
 
     @property
     def _succeeded(self) -> bool:

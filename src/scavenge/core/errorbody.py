@@ -116,8 +116,12 @@ def _codes(table: Mapping[str, object]) -> dict[str, object]:
 def _facts(error: Mapping[str, object]) -> ErrorFacts:
     codes = [error.get(key) for key in ("code", "status_code", "status")]
     kinds = [error.get(key) for key in ("type", "code", "error_type", "status")]
+    try:
+        message = _message(error)
+    except RecursionError:
+        message = "an error that is nested too deep to be shown"
     return ErrorFacts(
-        message=_message(error),
+        message=message,
         code=next((code for value in codes if (code := _status(value)) is not None), None),
         kind=" ".join(kind.lower() for kind in kinds if isinstance(kind, str)),
     )

@@ -1,8 +1,9 @@
 """The table of outcomes: what the facts of one exchange mean for the endpoint and for the request. Pure.
 
-An HTTP status is the first fact; an error in the body is read by its own code, as if that were the status, for servers
-that have already said 200. What a body *says* counts only where the server is at fault anyway (5xx, or 200 with an
-error): a 400 may repeat the prompt, and a prompt can say "rate limit".
+An HTTP status is the first fact. Under 200, the code of an error in the body counts as if it were the status; in a
+stream, and under a 5xx, only a code that means busy does: servers number what breaks while they generate as they like,
+vLLM with 400. What a body *says* counts only where the server is at fault anyway (5xx, or 200 with an error): a 400 may
+repeat the prompt, and a prompt can say "rate limit".
 
 Finish reasons: a reply is whole with a known one (:data:`FINISHED`). ``abort`` and its like (:data:`ABORTED`) come from
 servers that were told to go. Any other is a fault of the server: never a result, and not worth an ejection.
@@ -58,8 +59,10 @@ def outcome_of_status(
         where = headers.get("location", "nowhere")
         message = f"HTTP {status}: {wording.tried} redirects to {where}; set the endpoint's url to where it ends"
         return Misrouted(wording.line(message), status, curable=True)
+    facts = error_of(body)
+    meant = facts.code if status >= 500 and facts.code in _BUSY_STATUS else status
     pause_s = retry_after_s(headers, now_time)
-    return outcome_of_error(status, error_of(body), wording, pause_s=pause_s, http_status=status)
+    return outcome_of_error(meant, facts, wording, pause_s=pause_s, http_status=status, said=f"HTTP {status}")
 
 
 def outcome_of_error(
@@ -69,11 +72,10 @@ def outcome_of_error(
     *,
     pause_s: float | None = None,
     http_status: int | None = None,
-    said: str | None = None,
+    said: str,
 ) -> Busy | Misrouted | Failed | Rejected:
     """What an error means by *status*, the HTTP status or what stands for it in the body; *said* begins the message."""
     at_fault = status >= 500
-    said = said or f"HTTP {status}"
     message = wording.line(f"{said}: {facts.message or 'no text'}")
     if status in _BUSY_STATUS or _BUSY_KIND.search(facts.kind) or (at_fault and _BUSY_TEXT.search(facts.message)):
         return Busy(message, http_status, pause_s)
@@ -90,15 +92,18 @@ def outcome_of_error(
 def outcome_of_error_in_reply(facts: ErrorFacts, http_status: int, wording: Wording, *, streamed: bool) -> Outcome:
     """The outcome of an error in the body of a reply that began with success.
 
-    With a code it is what that status would be; without one, what its text says; else ``failed``, and in a stream
-    ``lost``, since that is how an engine dies under its server.
+    With a code it is what that status would be; without one, what its text says; else ``failed``. In a stream it is
+    ``lost`` whatever the code, since that is how an engine dies under its server, unless the prompt does not fit or the
+    server is busy.
     """
-    said = f"HTTP {http_status} with an error"
-    if facts.code is None and about_context(facts):
+    code = facts.code
+    said = f"HTTP {http_status} with an error {code}" if code else f"HTTP {http_status} with an error"
+    busy = code in _BUSY_STATUS or _BUSY_KIND.search(facts.kind) is not None
+    if (streamed or code is None) and not busy and about_context(facts):
         return Rejected(wording.line(f"{said}: {facts.message}"), http_status, context_length=True)
-    said = f"{said} {facts.code}" if facts.code else said
-    outcome = outcome_of_error(facts.code or 500, facts, wording, http_status=http_status, said=said)
-    if streamed and isinstance(outcome, Failed):
+    status = 500 if code is None or (streamed and not busy) else code
+    outcome = outcome_of_error(status, facts, wording, http_status=http_status, said=said)
+    if streamed and not isinstance(outcome, Busy):
         return Lost(outcome.message, http_status=http_status)
     return outcome
 
@@ -113,7 +118,8 @@ def outcome_of_finish(reason: object, http_status: int, wording: Wording, *, str
         return Failed("the reply has no finish reason", http_status)
     if isinstance(reason, str) and reason in ABORTED:
         return Lost(f"the server ended the reply with finish reason {reason!r}", http_status=http_status)
-    return Failed(wording.line(f"the reply has the unknown finish reason {reason!r}"), http_status)
+    shown = repr(reason) if isinstance(reason, str) else f"of type {type(reason).__name__}"  # others may be deep
+    return Failed(wording.line(f"the reply has the unknown finish reason {shown}"), http_status)
 
 
 def while_leaving(outcome: Outcome) -> Outcome:

@@ -1,7 +1,8 @@
 """Server-sent events out of a stream of bytes, however it is cut. Pure; knows nothing of JSON or an event's meaning.
 
 A line ends at ``\\n``, ``\\r\\n`` or ``\\r`` and nowhere else: U+2028 and its like are text. Only ``data`` fields are
-kept, since the servers we talk to use no others for what they say. An event ends at an empty line.
+kept, and whether ``event`` names an error, since the servers we talk to use no others for what they say. An event ends
+at an empty line.
 
 Invariant: what comes out does not depend on how the bytes were split, and from one call to the next no more than
 ``max_event_bytes`` are held.
@@ -10,16 +11,25 @@ Invariant: what comes out does not depend on how the bytes were split, and from 
 from __future__ import annotations
 
 _BOM = b"\xef\xbb\xbf"
+_ERROR_NAMES = (b"event: error", b"event:error")
 
 
 class EventTooLong(ValueError):
     """One event is longer than the parser was told to hold."""
 
 
+class ErrorEvent(bytes):
+    """The data of an event with the name ``error``; all others are plain bytes."""
+
+    __slots__ = ()
+
+
 class SseParser:
     """Collects bytes and gives the data of each event that is complete."""
 
-    __slots__ = ("_after_cr", "_at_start", "_data", "_data_bytes", "_max_event_bytes", "_partial", "_partial_bytes")
+    __slots__ = (
+        "_after_cr", "_at_start", "_data", "_data_bytes", "_is_error", "_max_event_bytes", "_partial", "_partial_bytes",
+    )  # fmt: skip
 
     def __init__(self, max_event_bytes: int = 16 * 2**20) -> None:
         self._max_event_bytes = max_event_bytes
@@ -27,6 +37,7 @@ class SseParser:
         self._partial_bytes = 0
         self._data: list[bytes] = []  # the data fields of the event that has not ended yet
         self._data_bytes = 0  # with the names of the fields, so that empty ones count too
+        self._is_error = False  # the event that has not ended yet is named error
         self._after_cr = False  # the last byte was \r: a \n that follows belongs to it
         self._at_start = True
 
@@ -77,10 +88,14 @@ class SseParser:
                 self._data_bytes += len(line)
             elif not line:
                 if data:
-                    events.append(data[0] if len(data) == 1 else b"\n".join(data))
+                    event = data[0] if len(data) == 1 else b"\n".join(data)
+                    events.append(ErrorEvent(event) if self._is_error else event)
                     data.clear()
                     self._data_bytes = 0
+                self._is_error = False
             elif line == b"data":
                 data.append(b"")
                 self._data_bytes += len(line)
+            elif line.startswith(b"event:") or line == b"event":
+                self._is_error = line in _ERROR_NAMES
         return events

@@ -73,7 +73,7 @@ class HttpModelTransport:
         try:
             route, path = route_to(endpoint.url, endpoint.proxy)
             fields = _fields(endpoint)
-            route.request_kind(b"GET", path, fields).request()
+            route.request_kind(b"GET", path or b"/", fields).request()
         except (RouteError, BadRequest) as problem:
             return UnusableClient(
                 Misrouted(f"{endpoint.url} cannot be asked: {problem}; see its url, key, headers and proxy")
