@@ -75,6 +75,7 @@ class EndpointLeft:
 class HealthChanged:
     """An endpoint's health took another state; ``old`` and ``new`` are states' names in :mod:`scavenge.core.health`."""
 
+    endpoint_id: EndpointId
     url: Url
     old: str
     new: str

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -12,10 +13,14 @@ import pytest
 import trio
 import trustme
 
+from scavenge.app import parts
 from scavenge.app.check import check_file, report_text
 from scavenge.cli.main import exit_status
+from scavenge.core.limits.fixed import UNCAPPED_LIMIT, Fixed, FixedSettings
 from scavenge.core.redaction import Redactor
 from scavenge.edge.http.tls import shared_context
+from scavenge.plugin import AdmissionPolicyType, hookimpl
+from scavenge.plugins.manager import load_plugins
 
 OK = "200 OK"
 
@@ -64,6 +69,7 @@ EVAL = """
 elastic = {elastic}
 [admission]
 policy = "fixed"
+{admission}
 [[source]]
 type = "file"
 path = "endpoints.toml"
@@ -74,9 +80,10 @@ env_args = {{ dataset = "rows.jsonl" }}
 """
 
 
-def evaluation(folder: Path, pool: str = "glm", *, elastic: bool = True) -> Path:
+def evaluation(folder: Path, pool: str = "glm", *, elastic: bool = True, admission: str = "") -> Path:
     written(folder, '{"question": "1 + 1?", "answer": "2"}\n', "rows.jsonl")
-    return written(folder, EVAL.format(pool=pool, elastic=str(elastic).lower()), "eval.toml")
+    text = EVAL.format(pool=pool, elastic=str(elastic).lower(), admission=admission)
+    return written(folder, text, "eval.toml")
 
 
 async def test_an_endpoint_that_serves_the_model_is_healthy(tmp_path):
@@ -206,6 +213,73 @@ async def test_a_pool_that_is_not_listed_has_no_endpoint(tmp_path):
     report = await check_file(evaluation(tmp_path, pool="other"), {}, Redactor())
     assert report.exit_code == 4
     assert report.unserved == ("other",)
+    assert "warning: endpoint_id 'other': no endpoint is listed; an elastic run waits for one" in report_text(report)
+
+
+async def test_an_id_that_no_row_has_is_a_problem_with_the_nearest_one_unless_the_run_is_elastic(tmp_path):
+    written(tmp_path, row("http://127.0.0.1:9/v1"))
+    fixed = await check_file(evaluation(tmp_path, pool="gln", elastic=False), {}, Redactor())
+    why = "no endpoint has this id; listed are 'glm'; did you mean 'glm'?"
+    assert fixed.exit_code == 2
+    assert [str(one) for one in fixed.problems] == [
+        f"endpoint_id 'gln': {why}; with elastic = false nothing is asked again"
+    ]
+    elastic = await check_file(evaluation(tmp_path, pool="gln"), {}, Redactor())
+    assert (elastic.exit_code, elastic.problems) == (4, ())
+    assert elastic.warnings == (f"endpoint_id 'gln': {why}; an elastic run waits for one",)
+
+
+async def test_a_server_that_an_eval_names_itself_is_no_id_to_choose(tmp_path):
+    written(tmp_path, "endpoint = []")
+    file = evaluation(tmp_path, elastic=False)
+    one = '[[eval]]\nenv_id = "chat"\nname = "b"\nmodel = "glm"\napi_base_url = "http://127.0.0.1:9/v1"\n'
+    file.write_text(file.read_text() + one + 'env_args.dataset = "rows.jsonl"\n')
+    (problem,) = (await check_file(file, {}, Redactor())).problems
+    assert str(problem) == "endpoint_id 'glm': no endpoint is listed; with elastic = false nothing is asked again"
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[int]:
+    """A soft limit below the hard one, which it gives."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(200, hard - 1), hard))
+    yield hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_slots_are_compared_with_the_descriptors_that_a_run_gets(tmp_path, few_descriptors):
+    report = await check_file(written(tmp_path, row("http://127.0.0.1:9/v1", max_concurrent=150)), {}, Redactor())
+    assert report.machine.descriptors == few_descriptors
+    assert report.machine_warnings() == []
+
+
+@pytest.mark.parametrize(("admission", "slots"), [("", UNCAPPED_LIMIT), ("limit = 7", 7)])
+async def test_an_endpoint_without_a_cap_has_the_slots_that_the_fixed_policy_gives(tmp_path, admission, slots):
+    written(tmp_path, row("http://127.0.0.1:9/v1"))
+    report = await check_file(evaluation(tmp_path, admission=admission), {}, Redactor())
+    assert f" file descriptors for {slots} slots; " in report_text(report)
+
+
+class Adaptive:
+    """A plugin with a policy of its own, whose settings happen to look like those of `fixed`."""
+
+    @hookimpl
+    def scavenge_admission_policies(self) -> list[AdmissionPolicyType]:
+        return [AdmissionPolicyType("adaptive", FixedSettings, Fixed)]
+
+
+async def test_under_another_policy_than_fixed_an_endpoint_without_a_cap_is_told_to_have_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "load_plugins", lambda environ: load_plugins(environ, plugins={"a": Adaptive()}))
+    written(tmp_path, row("http://127.0.0.1:9/v1"))
+    file = evaluation(tmp_path, admission="limit = 7")
+    file.write_text(file.read_text().replace('"fixed"', '"adaptive"'))
+    report = await check_file(file, {}, Redactor())
+    assert " file descriptors for 0 slots and 1 endpoint with no cap; " in report_text(report)
+
+
+async def test_where_no_policy_is_known_an_endpoint_without_a_cap_is_told_to_have_none(tmp_path):
+    report = await check_file(written(tmp_path, row("http://127.0.0.1:9/v1")), {}, Redactor())
+    assert " file descriptors for 0 slots and 1 endpoint with no cap" in report_text(report)
 
 
 async def test_a_missing_endpoints_file_can_be_waited_for_only_by_an_elastic_run(tmp_path):

@@ -160,6 +160,51 @@ def test_a_dry_run_prints_the_plan_and_creates_nothing(evaluation, capsys, tmp_p
     assert sorted(path for path in tmp_path.rglob("*") if "__pycache__" not in path.parts) == before
 
 
+SECRET = "sk-abcdefghijklmnop1234"
+OPENINGS = """
+[[source]]
+type = "file"
+path = "endpoints.toml"
+
+[[eval]]
+env_id = "chat"
+model = "m"
+api_base_url = "http://127.0.0.1:9/v1"
+name = "odd"
+[eval.env_args]
+dataset = "rows.jsonl"
+system = "a\\u00a0b \\u200b \\" c"
+[eval.sampling_args]
+judge_key = "{secret}"
+urls = ["http://me:{secret}@host/v1", {{ deep = "Bearer opal-zebra-heron" }}]
+api_key = "opal \\" zebra"
+cookie = 5
+authorization = ["one", "two"]
+own_word = "say opalzebraheron aloud"
+"""
+
+
+def test_a_dry_run_shows_no_secret_and_stays_the_plan_it_is(evaluation, capsys, monkeypatch):
+    monkeypatch.setenv("TEAM_TOKEN", "opalzebraheron")
+    file = Path(evaluation())
+    file.write_text(file.read_text() + OPENINGS.format(secret=SECRET))
+    Path("endpoints.toml").write_text("endpoint = []\n")
+    Path("rows.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
+    assert exit_status(["run", str(file), "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert SECRET not in told
+    odd = tomli.loads(told)["eval"][1]
+    assert odd["env_args"] == {"dataset": "rows.jsonl", "system": 'a\u00a0b \u200b " c'}
+    assert odd["sampling_args"] == {
+        "judge_key": "[secret]",
+        "urls": ["http://[secret]@host/v1", {"deep": "Bearer [secret]"}],
+        "api_key": "[secret]",
+        "cookie": 5,
+        "authorization": ["[secret]", "[secret]"],
+        "own_word": "say [secret] aloud",
+    }
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_run_with_the_way_to_resume_and_no_traceback(evaluation, tmp_path, number, code):
     (tmp_path / "slow").touch()
@@ -183,6 +228,18 @@ def test_ctrl_c_that_strikes_into_the_run_is_exit_code_130_with_the_way_to_resum
     told = capsys.readouterr().err
     assert "Traceback" not in told
     assert resume_command(told)
+
+
+def test_a_run_that_is_refused_before_it_began_tells_of_no_folder_as_there_is_none(evaluation, capsys):
+    text = Path(evaluation(keys='elastic = false\n[[source]]\ntype = "file"\npath = "endpoints.toml"\n')).read_text()
+    Path("endpoints.toml").write_text('[[endpoint]]\nendpoint_id = "glm"\nmodel = "m"\nurl = "http://127.0.0.1:9/v1"\n')
+    Path("pool.toml").write_text(text.replace('model = "m"\n', 'endpoint_id = "gln"\n').replace("api_base_url", "#"))
+    assert exit_status(["run", "pool.toml"]) == 2
+    told = capsys.readouterr().err
+    assert "did you mean 'glm'" in told
+    assert "run folder: " not in told
+    assert "resume with" not in told
+    assert not any(Path("runs").iterdir())
 
 
 def test_a_bug_during_a_run_is_exit_code_70_with_the_traceback_and_the_run_folder(evaluation, capsys, tmp_path):

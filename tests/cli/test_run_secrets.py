@@ -79,6 +79,17 @@ def test_a_model_that_repeats_the_key_in_its_replies_puts_it_into_no_result(fold
     assert all(line["completion"] == "you sent Bearer [secret] and [secret]" for line in folder.lines())
 
 
+def test_the_key_of_a_fixed_server_stays_out_of_results_too(folder, monkeypatch):
+    monkeypatch.setenv("POOL_KEY", KEY)
+    folder.dataset(3)
+    with Server(lambda ask: f"you sent {ask.headers['authorization']}") as server:
+        folder.evaluation(pool=f'model = "m"\napi_base_url = "{server.url}"\napi_key_var = "POOL_KEY"')
+        done = run_here(folder)
+    assert done.returncode == 0, done.stderr
+    holds_no_secret(everything(folder, done.stdout, done.stderr))
+    assert all(line["completion"] == "you sent Bearer [secret]" for line in folder.lines())
+
+
 def test_a_key_on_the_edge_of_what_is_cut_off_is_not_shown_in_part(folder, monkeypatch):
     monkeypatch.setenv("POOL_KEY", KEY)
     folder.dataset(400)

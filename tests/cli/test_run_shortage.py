@@ -48,7 +48,7 @@ def test_a_disk_with_no_room_for_anything_is_told_before_anybody_is_asked(folder
     with Server(at_length) as server:
         folder.list(row(server))
         done = run(folder, limits=[(resource.RLIMIT_FSIZE, 100)])
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert "config.toml: cannot be written: File too large" in done.stderr
         assert "Traceback" not in done.stderr
         assert server.asks == []
@@ -61,7 +61,7 @@ def test_an_output_folder_that_cannot_be_made_is_told_before_anybody_is_asked(fo
     with Server() as server:
         folder.list(row(server))
         done = run_here(folder)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "occupied/runs" in done.stderr
     assert "output_dir" in done.stderr
     assert server.asks == server.probes == []

@@ -5,6 +5,7 @@ import orjson
 import pytest
 
 from scavenge.core.check_report import CheckReport, EndpointFinding, Machine, endpoint_table, machine_line
+from scavenge.core.limits.fixed import UNCAPPED_LIMIT, FixedSettings
 from scavenge.errors import Problem
 
 FOUND = EndpointFinding(
@@ -50,8 +51,21 @@ def test_the_verdict_is_about_the_file_first_then_about_every_pool(made, exit_co
 def test_more_slots_than_file_descriptors_are_warned_of():
     machine = attrs.evolve(MACHINE, descriptors=80)
     made = report(FOUND, attrs.evolve(FOUND, max_concurrent=9), machine=machine)
-    assert made.machine_warnings() == ["17 slots need 81 file descriptors, the limit is 80: raise it with `ulimit -n`"]
+    (warning,) = made.machine_warnings()
+    assert warning.startswith("17 slots need 81 file descriptors, the system grants 80: have the hard limit raised")
     assert report(FOUND, attrs.evolve(FOUND, max_concurrent=8), machine=machine).machine_warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "caps", "slots"),
+    [(None, (None,), UNCAPPED_LIMIT), (None, (8, None), 8 + UNCAPPED_LIMIT), (20, (None, 8, 50), 20 + 8 + 20)],
+)
+def test_the_fixed_policy_tells_the_slots_of_endpoints_without_a_cap_and_bounds_those_of_the_others(limit, caps, slots):
+    endpoints = [attrs.evolve(FOUND, max_concurrent=cap) for cap in caps]
+    made = report(*endpoints, admission=FixedSettings(limit), machine=Machine(slots + 63))
+    assert machine_line(made) == f"{slots + 63} file descriptors for {slots} slots"
+    assert made.machine_warnings()[0].startswith(f"{slots} slots need {slots + 64} file descriptors")
+    assert attrs.evolve(made, machine=Machine(slots + 64)).machine_warnings() == []
 
 
 def test_a_disk_that_is_nearly_full_is_warned_of():
@@ -64,7 +78,9 @@ def test_the_machine_is_told_on_one_line():
     uncapped = attrs.evolve(FOUND, max_concurrent=None)
     assert machine_line(report(FOUND)) == "1024 file descriptors for 8 slots; 5.0 GiB free in output_dir /data/runs"
     made = report(FOUND, uncapped, machine=Machine(1024))
-    assert machine_line(made) == "1024 file descriptors for 8 slots and 1 endpoints without a cap"
+    assert machine_line(made) == "1024 file descriptors for 8 slots and 1 endpoint with no cap"
+    made = report(uncapped, uncapped, machine=Machine(1024))
+    assert machine_line(made) == "1024 file descriptors for 0 slots and 2 endpoints with no cap"
 
 
 def test_a_row_tells_what_was_found_of_an_endpoint():

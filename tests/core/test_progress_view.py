@@ -126,18 +126,43 @@ def test_more_results_than_were_expected_leave_nothing_to_do():
     ("events", "live", "listed"),
     [
         ([EndpointJoined(POOL, URL)], 0, 1),
-        ([EndpointJoined(POOL, URL), HealthChanged(URL, "probing", "live", "")], 1, 1),
+        ([EndpointJoined(POOL, URL), HealthChanged(POOL, URL, "probing", "live", "")], 1, 1),
         ([EndpointJoined(POOL, URL), AttemptStarted(POOL, URL)], 1, 1),
         (
             [
-                HealthChanged(URL, "probing", "live", ""),
+                HealthChanged(POOL, URL, "probing", "live", ""),
                 EndpointJoined(EndpointId("b"), URL),
                 EndpointJoined(POOL, URL),
             ],
-            2,
+            1,
             2,
         ),
-        ([EndpointJoined(POOL, URL), HealthChanged(URL, "live", "ejected", "x"), AttemptStarted(POOL, URL)], 0, 1),
+        (
+            [
+                EndpointJoined(POOL, URL),
+                EndpointJoined(EndpointId("b"), URL),
+                HealthChanged(POOL, URL, "probing", "live", ""),
+                HealthChanged(EndpointId("b"), URL, "probing", "misconfigured", ""),
+            ],
+            1,
+            2,
+        ),
+        (
+            [
+                EndpointJoined(POOL, URL),
+                HealthChanged(POOL, URL, "probing", "live", ""),
+                EndpointJoined(EndpointId("b"), URL),
+                EndpointLeft(POOL, URL),
+                EndpointJoined(POOL, URL),
+            ],
+            0,
+            2,
+        ),
+        (
+            [EndpointJoined(POOL, URL), HealthChanged(POOL, URL, "live", "ejected", "x"), AttemptStarted(POOL, URL)],
+            0,
+            1,
+        ),
         ([EndpointJoined(POOL, URL), AttemptStarted(POOL, URL), EndpointDraining(POOL, URL, "x")], 0, 1),
         (
             [

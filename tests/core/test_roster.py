@@ -6,7 +6,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenge.core.roster import Added, Changed, Removed, Roster
+from scavenge.core.roster import Added, Changed, Removed, Roster, never_listed, not_listed
 from scavenge.types import BadRow, CheckedListing, Endpoint, EndpointId, Url
 
 POOL = EndpointId("pool")
@@ -74,6 +74,21 @@ def test_a_bad_row_keeps_the_endpoint_it_speaks_of():
             assert roster.update(0, listing(B, bad=(row,))) == ()
 
 
+def test_where_more_endpoints_are_missing_than_vague_rows_may_mean_they_drain_and_are_not_gone():
+    roster = Roster.of(1)
+    c = endpoint("c")
+    roster.update(0, listing(A, B, c))
+    changes = roster.update(0, listing(c, bad=(bad("pool", None),)))
+    assert changes == (
+        Changed(DRAINING_A, ("draining",)),
+        Changed(attrs.evolve(B, draining=True), ("draining",)),
+    )
+    for _ in range(4):
+        assert roster.update(0, listing(c, bad=(bad(None, None),))) == ()
+    assert roster.update(0, listing(A, c, bad=(bad("pool", None),))) == (Changed(A, ("draining",)),)
+    assert roster.update(0, listing(A, c)) == (Removed(attrs.evolve(B, draining=True)),)
+
+
 def test_a_bad_row_of_another_endpoint_or_pool_keeps_nobody():
     for row in (bad("pool", "c"), bad("other", "a"), bad("other", None)):
         roster = Roster.of(1)
@@ -120,3 +135,13 @@ def test_changes_add_up_to_what_is_present(steps: list[tuple[int, set[str], bool
                 case Removed(old):
                     assert told.pop(old.url) == old
         assert {e.url: e for e in roster} == told
+
+
+def test_an_id_that_nobody_has_is_told_with_all_that_there_are_and_the_nearest():
+    listed_ids = [endpoint("a", "qwen"), endpoint("b", "glm"), endpoint("c", "glm")]
+    why = "no endpoint has this id; listed are 'glm', 'qwen'"
+    assert not_listed(EndpointId("gml"), listed_ids) == f"{why}; did you mean 'glm'?"
+    assert not_listed(EndpointId("other"), listed_ids) == why
+    assert not_listed(EndpointId("glm"), []) == "no endpoint is listed"
+    problem = never_listed(EndpointId("glm"), "no endpoint is listed")
+    assert str(problem) == "endpoint_id 'glm': no endpoint is listed; with elastic = false nothing is asked again"

@@ -171,7 +171,7 @@ JOINED, LEFT = EndpointJoined(POOL, URL), EndpointLeft(POOL, URL)
 
 
 def health(old: str, new: str) -> HealthChanged:
-    return HealthChanged(URL, old, new, "why")
+    return HealthChanged(POOL, URL, old, new, "why")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def health(old: str, new: str) -> HealthChanged:
         ([(0, JOINED), (10, health("live", "paused")), (20, health("paused", "live")), (30, LEFT)], 30),
         ([(0, JOINED), (10, health("probing", "live")), (30, LEFT), (50, JOINED), (90, health("probing", "live"))], 30),
         ([(0, JOINED), (10, health("probing", "misconfigured")), (30, LEFT)], 0),
-        ([(0, JOINED), (5, HealthChanged(Url("http://other"), "probing", "live", ""))], 0),
+        ([(0, JOINED), (5, HealthChanged(EndpointId("other"), URL, "probing", "live", ""))], 0),
         ([(0, JOINED), (10, LEFT), (20, AttemptEnded(POOL, attempt("ok"), 1))], 0),
     ],
 )

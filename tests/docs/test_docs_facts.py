@@ -15,7 +15,7 @@ from scavenge.edge import run_folder
 from scavenge.edge.event_log import UNWRITTEN, EventLog
 from scavenge.events import HealthChanged, RolloutFinished
 from scavenge.runtime.poller import ANSWER_WITHIN_S
-from scavenge.types import Failed, RolloutKey, RolloutRecord, Url
+from scavenge.types import EndpointId, Failed, RolloutKey, RolloutRecord, Url
 
 WHEN = {name: cells[0] for name, cells in keyed(read("reference/outcomes.md")).items()}
 STATUS = re.compile(r"\b[3-5]\d\d\b")
@@ -79,7 +79,8 @@ def logged(folder: Path, *events: object) -> list[dict[str, object]]:
 
 def test_the_example_of_a_line_of_the_event_log_is_one(tmp_path):
     (text,) = blocks(read("reference/events.md"), "json")
-    event = HealthChanged(Url("http://10.0.0.8:8000/v1"), "live", "ejected", "the connection broke")
+    url = Url("http://10.0.0.8:8000/v1")
+    event = HealthChanged(EndpointId("my-model"), url, "live", "ejected", "the connection broke")
     assert logged(tmp_path, event) == [json.loads(text)]
 
 

@@ -96,7 +96,7 @@ def test_a_disk_that_cannot_be_written_is_warned_of_once_and_what_was_lost_is_sa
     assert len(warnings) == 1
     assert warnings[0].startswith(f"events are not recorded: {path}: cannot be opened")
     path.rmdir()
-    log(HealthChanged(URL, "live", "ejected", "reset"))
+    log(HealthChanged(POOL, URL, "live", "ejected", "reset"))
     log.close()
     assert [line["event"] for line in lines(path)] == ["HealthChanged", "EventsDropped"]
     assert lines(path)[1]["count"] == 2
@@ -120,7 +120,7 @@ async def test_the_service_writes_as_time_passes_and_once_more_when_it_is_cancel
         log(JOINED)
         while not path.exists() or not path.read_bytes():  # noqa: ASYNC110  # a file tells nobody that it was written
             await trio.sleep(0.005)
-        log(HealthChanged(URL, "live", "ejected", "reset"))
+        log(HealthChanged(POOL, URL, "live", "ejected", "reset"))
         nursery.cancel_scope.cancel()
     assert [line["event"] for line in lines(path)] == ["EndpointJoined", "HealthChanged"]
     log.close()

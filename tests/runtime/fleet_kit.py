@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -117,6 +117,18 @@ def check(listing: Listing, present: Sequence[Endpoint]):
     return check_listing(listing, {}, present=pool_modes(present))
 
 
+@attrs.frozen
+class Renamed:
+    """Lists the endpoints of a fleet with another model than they serve."""
+
+    fleet: SimulatedFleet
+    model: str
+
+    async def list_endpoints(self) -> Listing:
+        listing = await self.fleet.list_endpoints()
+        return Listing([attrs.evolve(row, model=self.model) for row in listing.endpoints])
+
+
 @asynccontextmanager
 async def open_kit(
     simulated: SimulatedFleet,
@@ -127,7 +139,7 @@ async def open_kit(
     health: HealthSettings | None = None,
     limits: RunLimits | None = None,
     wanted: Sequence[EndpointId] = (POOL,),
-    wrap: Callable[[SimulatedFleet], object] = lambda simulated: simulated,
+    rename: str | None = None,
 ) -> AsyncIterator[Kit]:
     """Open a run over a simulated fleet on the test's clock."""
     events: list[Event] = []
@@ -137,7 +149,7 @@ async def open_kit(
         return 1_800_000_000.0 + trio.current_time() - start
 
     ports = FleetPorts(
-        sources=[("simulated", wrap(simulated))],  # type: ignore[list-item]
+        sources=[("simulated", simulated if rename is None else Renamed(simulated, rename))],
         check=check,
         transport=simulated,
         make_policy=lambda: Fixed(FixedSettings(limit)),

@@ -146,6 +146,23 @@ async def test_a_bad_row_is_left_out_and_told_of_once_until_it_is_right(autojump
     ]
 
 
+async def test_a_file_that_is_broken_elsewhere_each_time_is_told_of_once(autojump_clock):
+    steps = ["a", *(SourceError(f"line {line}: half a row") for line in (5, 6, 17)), "a"]
+    heard = Heard(Scripted(*steps))
+    await heard.poller.ask_first()
+    await heard.run(100)
+    assert [ok for ok, _ in heard.told] == [False, True]
+
+
+async def test_a_row_that_is_right_again_is_told_while_another_is_still_wrong(autojump_clock):
+    heard = Heard(Scripted("a", "a !x !y", "a !y", "a"))
+    await heard.poller.ask_first()
+    await heard.run(100)
+    assert [message for ok, message in heard.told if ok] == [
+        "no longer so: listing: !x is bad; this row is left out", "every row is right again",
+    ]  # fmt: skip
+
+
 async def test_an_endpoint_that_vanishes_drains_and_then_goes(autojump_clock):
     heard = Heard(Scripted("a b", "b"))
     await heard.poller.ask_first()

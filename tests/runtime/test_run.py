@@ -8,9 +8,19 @@ import pytest
 import trio
 from fleet_kit import NO_RETRIES, POOL, Questions, open_kit
 
+from scavenge.core.health import HealthSettings
 from scavenge.core.retry import RetrySettings
 from scavenge.errors import CircuitBroken, ConfigError, EnvironmentBroken, NoEndpointsError, ScavengeError
-from scavenge.events import EndpointLeft, EvalGaveUp, HealthChanged, LeasesRevoked, PoolWaiting, RolloutFinished
+from scavenge.events import (
+    AttemptEnded,
+    EndpointLeft,
+    EvalGaveUp,
+    HealthChanged,
+    LeasesRevoked,
+    PoolWaiting,
+    RolloutFinished,
+    Warned,
+)
 from scavenge.runtime.ports import Environment, ModelSession
 from scavenge.runtime.run import RunLimits
 from scavenge.testing.engine import EngineSettings
@@ -290,7 +300,9 @@ class Shaky(Environment):
 async def test_a_rollout_that_failed_in_its_environment_is_started_afresh_as_often_as_allowed(autojump_clock):
     async with open_kit(SimulatedFleet(servers("ep1"))) as kit:
         await kit.play(kit.job(Shaky(2), rollout_retries=2))
-        assert all(line["status"] == "ok" and len(line["attempts"]) == 1 for line in kit.lines.written)
+        assert all(line["status"] == "ok" and len(line["attempts"]) == 3 for line in kit.lines.written)
+        tokens = sum(event.tokens for event in kit.events if isinstance(event, AttemptEnded))
+        assert sum(line["usage"]["completion_tokens"] for line in kit.lines.written) == tokens
     async with open_kit(SimulatedFleet(servers("ep1"))) as kit:
         await kit.play(kit.job(Shaky(3), rollout_retries=2))
         assert whole(kit.lines.keys, 10)
@@ -313,6 +325,44 @@ class Torn(Questions):
     def examples(self):
         yield from super().examples()
         raise OSError("the disk is gone")
+
+
+class Sticky(Questions):
+    async def close(self) -> None:
+        raise OSError("the door sticks")
+
+
+async def test_an_environment_that_cannot_be_closed_costs_a_warning_and_no_result(autojump_clock):
+    async with open_kit(SimulatedFleet(servers("ep1"))) as kit:
+        await kit.play(kit.job(Sticky(3)))
+        assert whole(kit.lines.keys, 3)
+        assert ["the door sticks" in event.message for event in kit.events if isinstance(event, Warned)] == [True]
+
+
+async def test_a_multi_turn_evaluation_of_a_hopeless_pool_fails_its_samples_at_once(autojump_clock):
+    limits = RunLimits(max_consecutive_failures=0)
+    async with open_kit(SimulatedFleet(servers("ep1", secret="k")), elastic=False, limits=limits) as kit:
+        await kit.play(kit.job(Twice(4)))
+        assert [line["error"]["type"] for line in kit.lines.written] == ["RequestFailed"] * 4
+        assert trio.current_time() < 60
+
+
+async def test_a_model_that_is_never_found_is_a_stall_although_probes_are_answered(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1", model="other"))
+    health = HealthSettings(path="/health")
+    async with open_kit(fleet, health=health, limits=RunLimits(stall_timeout=300.0), rename="sim") as kit:
+        with trio.fail_after(3600):
+            await kit.play(kit.job(Questions(3)))
+        assert len(kit.run.stalled) == 1
+        assert "is misconfigured" in str(kit.run.stalled[0])
+
+
+async def test_servers_that_always_ask_for_more_patience_are_a_stall(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1"), "t=0 busy ep1 retry_after=200 for=100000")
+    async with open_kit(fleet, limits=RunLimits(stall_timeout=600.0)) as kit:
+        with trio.fail_after(3600):
+            await kit.play(kit.job(Questions(3)))
+        assert len(kit.run.stalled) == 1
 
 
 class Locked(Questions):

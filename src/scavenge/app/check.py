@@ -6,9 +6,8 @@ Starts nothing that stays and writes nothing. What was found is judged by :mod:`
 from __future__ import annotations
 
 import os
-import resource
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -18,19 +17,24 @@ import trio
 
 from scavenge.app.check_endpoint import look_at
 from scavenge.app.console import screen_on_stderr
-from scavenge.app.options import RunOptions, load
+from scavenge.app.options import DEFAULT_POLICY, RunOptions, load
 from scavenge.app.parts import SourcePart, make_parts
 from scavenge.config.endpoint_rows import check_listing
+from scavenge.config.plugin_keys import structure_plugin
+from scavenge.config.schema import RunSettings
 from scavenge.core.check_report import CheckReport, EndpointFinding, Machine, endpoint_table, machine_line
 from scavenge.core.documents import DocumentError, parse_toml
 from scavenge.core.health import HealthSettings
+from scavenge.core.limits.fixed import FixedSettings
 from scavenge.core.redaction import Redactor
+from scavenge.core.roster import never_listed, not_listed
 from scavenge.edge.console_table import table_text
 from scavenge.edge.logs import set_up_logs
+from scavenge.edge.machine import raise_descriptor_limit
 from scavenge.edge.model_http import HttpModelTransport
 from scavenge.edge.sources.file import read_endpoints_file
 from scavenge.errors import ConfigError, Problem, SourceError, single_error
-from scavenge.types import Endpoint, Listing
+from scavenge.types import Endpoint, EndpointId, Listing
 
 SOURCE_WITHIN_S = 15.0
 AT_ONCE = 100
@@ -51,6 +55,17 @@ class _Gathered:
         checked = check_listing(listing, environ)
         self.endpoints.extend(checked.endpoints)
         self.problems.extend(problem for row in checked.bad for problem in row.problems)
+
+    def miss(self, unlisted: Sequence[EndpointId], *, elastic: bool) -> None:
+        """Tell of pools that no source lists; not where a source could not be read, which may have them."""
+        if self.problems or self.warnings:
+            return
+        for endpoint_id in unlisted:
+            why = not_listed(endpoint_id, self.endpoints)
+            if elastic:
+                self.warnings.append(f"endpoint_id {endpoint_id!r}: {why}; an elastic run waits for one")
+            else:
+                self.problems.append(never_listed(endpoint_id, why))
 
 
 def check_in_console(path: Path, *, as_json: bool) -> tuple[int, str]:
@@ -106,17 +121,26 @@ async def _check_evaluation(path: Path, environ: Mapping[str, str], redact: Reda
         parts = make_parts(load(path, RunOptions()), environ)
     except ConfigError as exc:
         return CheckReport(str(path), "evaluation", _machine(None), exc.problems)
-    settings, gathered = parts.settings, _Gathered(endpoints=list(parts.fixed))
-    wanted = tuple(dict.fromkeys(str(one.pool_id) for one in settings.evals))
+    settings, gathered = parts.settings, _Gathered()
+    wanted = tuple(dict.fromkeys(one.pool_id for one in settings.evals))
     async with AsyncExitStack() as opened:
         for source in parts.sources:
             await _ask(source, opened, gathered, environ, elastic=settings.elastic)
-        gathered.endpoints = [one for one in gathered.endpoints if str(one.endpoint_id) in wanted]
+        served = {one.endpoint_id for one in (*parts.fixed, *gathered.endpoints)}
+        gathered.miss([one for one in wanted if one not in served], elastic=settings.elastic)
+        gathered.endpoints = [one for one in (*parts.fixed, *gathered.endpoints) if one.endpoint_id in wanted]
         findings = await _look_at_all(gathered, settings.health.path, redact)
     if not _writable(settings.output_dir):
         what = "new files cannot be written here; change the permissions, or output_dir"
         gathered.problems.append(Problem(str(settings.output_dir), what))
-    return _report(path, "evaluation", gathered, wanted, findings, _machine(settings.output_dir), environ)
+    report = _report(path, "evaluation", gathered, wanted, findings, _machine(settings.output_dir), environ)
+    return attrs.evolve(report, admission=_fixed_admission(settings))
+
+
+def _fixed_admission(settings: RunSettings) -> FixedSettings | None:
+    if settings.admission.policy != DEFAULT_POLICY:
+        return None
+    return structure_plugin(FixedSettings, settings.admission.keys, settings.where.at("admission"), settings.base_dir)
 
 
 async def _ask(
@@ -176,7 +200,7 @@ def _proxy_warnings(gathered: _Gathered, environ: Mapping[str, str]) -> list[str
 
 
 def _machine(output_dir: Path | None) -> Machine:
-    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    descriptors = raise_descriptor_limit()
     if output_dir is None:
         return Machine(descriptors)
     return Machine(descriptors, str(output_dir), shutil.disk_usage(_existing(output_dir)).free)

@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -22,7 +22,7 @@ from random import Random
 import attrs
 import trio
 
-from scavenge.app.options import RunOptions, adapted, load
+from scavenge.app.options import RunOptions, adapted, load, odd_settings
 from scavenge.app.parts import Parts, make_parts, open_sources
 from scavenge.app.resume import Earlier, RunIdentity, identity_of, open_earlier
 from scavenge.config.dump import dump
@@ -40,7 +40,15 @@ from scavenge.edge.results import HidingLog, JsonlLog
 from scavenge.edge.run_folder import RunFolder, create_run_folder, open_run_folder
 from scavenge.edge.threads import LimitedThreads
 from scavenge.environments.references import importable
-from scavenge.errors import ConfigError, Interrupted, ResultsError, ScavengeError, UsageError, single_error
+from scavenge.errors import (
+    ConfigError,
+    Interrupted,
+    PluginError,
+    ResultsError,
+    ScavengeError,
+    UsageError,
+    single_error,
+)
 from scavenge.events import Event, Observer, RunStarted, Warned
 from scavenge.runtime.fleet import Fleet, FleetPorts, FleetSettings, open_fleet
 from scavenge.runtime.ports import EndpointSource
@@ -138,13 +146,15 @@ class _Conductor:
             event_log = EventLog(folder.events, self._warn, self.redact)
             self.observers = (*self.observers, event_log)
             self.emit(RunStarted(str(folder.path), tuple(one.name for one in settings.evals), earlier.kept))
-            for warning in (*earlier.complaints, *self._odd_settings()):
+            for warning in (*earlier.complaints, *odd_settings(settings)):
                 self._warn(warning)
             try:
                 with closing(event_log):
                     await self._keep(folder, earlier, event_log)
-            except (ConfigError, UsageError):
-                if self.options.resume is None:
+            except (ConfigError, UsageError, PluginError):
+                if self._playing:
+                    folder.write_summary(self._summary().as_json())
+                elif self.options.resume is None:
                     folder.discard()
                 raise
             except ScavengeError as exc:
@@ -154,7 +164,7 @@ class _Conductor:
                     folder.write_summary(self._summary().as_json())
                 raise
             folder.write_summary(self._summary().as_json())
-            return self._result(folder)
+            return RunResult(*self._verdict(), self._summary(), folder.path)
 
     def _open_earlier(self, folder: RunFolder) -> Earlier:
         """Find out what the results depend on, and what of them is there. Blocks."""
@@ -162,14 +172,18 @@ class _Conductor:
         self.identity = RunIdentity(folder, pools, identity_of(self.parts))
         if self.options.resume is not None:
             self.identity.take_over()
+            folder.write_config(dump(self.parts.settings))  # so that the next part goes on with these settings
         self.identity.keep()
         return Earlier() if self.options.resume is None else open_earlier(folder, self.tally)
 
     def _open_folder(self) -> RunFolder:
+        settings = self.parts.settings
         if self.options.resume is not None:
             return open_run_folder(self.options.resume)
-        settings = self.parts.settings
-        return create_run_folder(settings.output_dir, settings.name, dump(settings), datetime.now(UTC))
+        try:
+            return create_run_folder(settings.output_dir, settings.name, dump(settings), datetime.now(UTC))
+        except ResultsError as exc:  # nothing has begun
+            raise UsageError(str(exc)) from exc
 
     async def _keep(self, folder: RunFolder, earlier: Earlier, event_log: EventLog) -> None:
         """Play, while results, events and figures are kept on disk."""
@@ -178,6 +192,7 @@ class _Conductor:
             async with trio.open_nursery() as keepers:
                 keepers.start_soon(event_log.run_event_log)
                 keepers.start_soon(self._keep_summary, folder)
+                keepers.start_soon(self.identity.run_keeping, LimitedThreads(1))
                 async with trio.open_nursery() as writing:
                     writing.start_soon(sink.run_sink)
                     try:
@@ -203,6 +218,8 @@ class _Conductor:
         settings = self.parts.settings
         fleet_settings = FleetSettings(settings.elastic, settings.elastic_poll_interval, settings.health)
         wanted = tuple(dict.fromkeys(one.pool_id for one in settings.evals))
+        for endpoint in self.parts.fixed:
+            self.redact.hide_endpoint(endpoint.secret, endpoint.headers)
         with self._preparing:
             async with open_sources(self.parts) as sources:
                 ports = self._fleet_ports(sources)
@@ -256,11 +273,6 @@ class _Conductor:
             runs.append(EvalRun(job, sink, session_ports, ages.__next__, threads))
         return runs
 
-    def _odd_settings(self) -> Iterator[str]:
-        settings = self.parts.settings
-        if settings.elastic and not settings.sources:
-            yield "elastic has no effect: every eval names one fixed server; add a source and endpoint_id for more"
-
     def _warn(self, message: str) -> None:
         self.emit(Warned(message))
 
@@ -268,13 +280,8 @@ class _Conductor:
         owed = {name: plan.owed_at_start for name, plan in self.plans.items()}
         return self.tally.summary(owed, trio.current_time())
 
-    def _result(self, folder: RunFolder) -> RunResult:
-        summary = self._summary()
-        code, why = self._verdict(summary)
-        return RunResult(code, why, summary, folder.path)
-
-    def _verdict(self, summary: Summary) -> tuple[int, str | None]:
-        ok, failed = sum(one.ok for one in summary.evals), self.run.failed
+    def _verdict(self) -> tuple[int, str | None]:
+        ok, failed = sum(one.ok for one in self.tally.evals.values()), self.run.failed
         if self.run.stopped_by is not None:
             return self.run.stopped_by.exit_code, str(self.run.stopped_by)
         if self.run.stalled:

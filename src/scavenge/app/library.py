@@ -29,9 +29,11 @@ from scavenge.edge.sources.file import FileSource
 from scavenge.errors import UsageError
 from scavenge.events import Event
 from scavenge.plugins.manager import load_plugins
+from scavenge.runtime.dispatcher import HeldLease
 from scavenge.runtime.fleet import FleetPorts, FleetSettings, open_fleet
+from scavenge.runtime.member import Member
 from scavenge.runtime.pool import Pool
-from scavenge.runtime.ports import AdmissionPolicy, EndpointSource
+from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, ModelClient
 from scavenge.runtime.session import RequestSettings, Session, SessionPorts
 from scavenge.types import (
     Completion,
@@ -44,7 +46,6 @@ from scavenge.types import (
     Outcome,
     PoolStatus,
     Reply,
-    Url,
 )
 
 NamedSources = Sequence[tuple[str, EndpointSource]]
@@ -82,7 +83,8 @@ class ModelPool:
         Entering waits for a place; leaving gives it back and does not wait.
         """
         session = self._session()
-        async with self._pool.places.lease(Ask((session.age,))):
+        held = await self._pool.acquire_place(session.age)
+        with held.using():
             yield session
 
     @asynccontextmanager
@@ -92,14 +94,23 @@ class ModelPool:
         Raises :class:`scavenge.LeaseRevoked` when the endpoint was lost before the block had ended. Entering waits and
         can be cancelled; leaving does neither.
         """
-        held = await self._pool.acquire(Ask((next(self._ages),), slots=slots))
+        held, member = await self._acquire(slots)
+        client = member.client
         with held.using():
-            member = self._pool.members[held.url]
-            client = member.client
             if not isinstance(client, HttpModelClient):
                 raise UsageError(f"{held.url} cannot be asked with these settings: {member.health.why}")
-            async with client.open_http(partial(self._observe, held.url)) as http:
+            async with client.open_http(partial(self._observe, member, client)) as http:
                 yield ClientLease(member.endpoint, http)
+
+    async def _acquire(self, slots: int) -> tuple[HeldLease, Member]:
+        """Slots on an endpoint that is still a member when they arrive."""
+        ask = Ask((next(self._ages),), slots=slots)
+        while True:
+            held = await self._pool.acquire(ask)
+            member = self._pool.members.get(held.url)
+            if member is not None:
+                return held, member
+            self._pool.release(held)
 
     def status(self) -> PoolStatus:
         """How the pool is doing now."""
@@ -108,10 +119,8 @@ class ModelPool:
     def _session(self) -> Session:
         return Session(self._pool, next(self._ages), self._settings, self._ports)
 
-    def _observe(self, url: Url, outcome: Outcome | None) -> None:
-        member = self._pool.members.get(url)
-        if member is not None:
-            self._pool.report(member, member.client, outcome or Ok(Reply("", "stop")))
+    def _observe(self, member: Member, client: ModelClient, outcome: Outcome | None) -> None:
+        self._pool.report(member, client, outcome or Ok(Reply("", "stop")))
 
 
 @asynccontextmanager

@@ -6,12 +6,14 @@ files, and the beginning of the datasets.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
 
 from scavenge.config.load import load_run
-from scavenge.config.schema import EvalSettings, PolicySettings, RunSettings
+from scavenge.config.schema import EvalSettings, PolicySettings, RunSettings, identity
+from scavenge.core.redaction import looks_secret
 from scavenge.errors import UsageError
 
 DEFAULT_POLICY = "fixed"
@@ -64,3 +66,13 @@ def adapted(settings: RunSettings, options: RunOptions) -> RunSettings:
 def _limited(one: EvalSettings, limit: int) -> EvalSettings:
     kept = limit if one.num_examples < 0 else min(limit, one.num_examples)
     return attrs.evolve(one, num_examples=kept)
+
+
+def odd_settings(settings: RunSettings) -> Iterator[str]:
+    """Sentences about settings that are right and hardly meant."""
+    if settings.elastic and not settings.sources:
+        yield "elastic has no effect: every eval names one fixed server; add a source and endpoint_id for more"
+    for index, one in enumerate(settings.evals):
+        for key, value in identity(one).items():
+            if isinstance(value, str) and looks_secret(value):
+                yield f"eval[{index}].{key} looks like a secret and stands in config.toml; let it name a variable"

@@ -159,11 +159,49 @@ def policy_maker(
     """What makes the admission policy of an endpoint. Raises :class:`scavenge.errors.ConfigError`."""
     kind = registry.policy(admission.policy or DEFAULT_POLICY, str(where.at("policy")))
     config: Any = structure_plugin(kind.config, admission.keys, where, base_dir)
+    owner = registry.owner(kind)
 
     def make_policy() -> AdmissionPolicy:
-        return kind.create(config)
+        with blame(owner, f"admission policy {kind.name!r}"):
+            return GuardedPolicy(kind.create(config), owner, kind.name)
 
     return make_policy
+
+
+@contextmanager
+def blame(owner: str, what: str) -> Iterator[None]:
+    """Name the plugin whose code raises inside the block. Raises :class:`scavenge.errors.PluginError`."""
+    try:
+        yield
+    except Exception as exc:
+        raise PluginError(owner, f"{what} failed: {type(exc).__name__}: {exc}") from exc
+
+
+@attrs.frozen(eq=False)
+class GuardedPolicy:
+    """A plugin's admission policy; what it raises is told as the plugin's."""
+
+    policy: AdmissionPolicy
+    owner: str
+    name: str
+
+    def observe(self, event: object, now: float) -> None:
+        """Let the policy hear of an event."""
+        with blame(self.owner, f"admission policy {self.name!r}"):
+            self.policy.observe(event, now)
+
+    def limit(self, now: float) -> int:
+        """The policy's limit, which is at least 1."""
+        with blame(self.owner, f"admission policy {self.name!r}"):
+            limit: object = self.policy.limit(now)
+            if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+                raise ValueError(f"limit() must give an integer ≥ 1, got {limit!r}")
+            return limit
+
+    def next_wake_at(self, now: float) -> float | None:
+        """When the policy's limit may change by itself."""
+        with blame(self.owner, f"admission policy {self.name!r}"):
+            return self.policy.next_wake_at(now)
 
 
 def _refuse_sessions(settings: RunSettings) -> None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import attrs
 import orjson
+import trio
 
 from scavenge.app.parts import Parts
 from scavenge.config.endpoint_rows import pool_modes
@@ -21,7 +22,8 @@ from scavenge.core.naming import shown
 from scavenge.core.tally import History, Tally
 from scavenge.edge.results import mend, scan
 from scavenge.edge.run_folder import RunFolder
-from scavenge.errors import ConfigError, Problem, ResultsError
+from scavenge.errors import ConfigError, EnvironmentBroken, Problem, ResultsError
+from scavenge.runtime.ports import Threads
 from scavenge.types import Endpoint, EndpointId, PoolMode
 
 MODEL = "model"
@@ -41,11 +43,14 @@ class Earlier:
 def identity_of(parts: Parts) -> Identity:
     """What the results of a run depend on, as far as that is known before it starts. Blocks: data is read.
 
-    Raises ``OSError`` when data cannot be read, and whatever an environment's ``identity`` raises.
+    Raises :class:`scavenge.errors.EnvironmentBroken` when an environment cannot say.
     """
     found: Identity = {}
     for one, environment in zip(parts.settings.evals, parts.environments, strict=True):
-        told: Mapping[str, object] = getattr(environment, "identity", dict)()
+        try:
+            told: Mapping[str, object] = getattr(environment, "identity", dict)()
+        except Exception as exc:
+            raise EnvironmentBroken(one.name, "cannot say what its results depend on", exc) from exc
         said = {f"data.{key}": value for key, value in told.items()}
         found[one.name] = _plain({**identity(one), **said})
     return found
@@ -104,6 +109,7 @@ class RunIdentity:
     pools: Mapping[str, EndpointId]
     tables: Identity
     _kept: bool = False
+    _news: trio.Event = attrs.field(factory=trio.Event)
 
     def take_over(self) -> None:
         """Take what earlier parts knew. Raises :class:`ConfigError` when it is something else."""
@@ -124,13 +130,20 @@ class RunIdentity:
         return {**known, **pool_modes(present)}
 
     def learn(self, endpoints: Sequence[Endpoint]) -> None:
-        """Note the models of pools that had none, and keep them before the first result is there."""
+        """Note the models of pools that had none."""
         models = {endpoint.endpoint_id: endpoint.model for endpoint in endpoints}
         for name, pool in self.pools.items():
             if pool in models and MODEL not in self.tables[name]:
                 self.tables[name][MODEL] = models[pool]
                 self._kept = False
-        self.keep()
+                self._news.set()
+
+    async def run_keeping(self, threads: Threads) -> None:
+        """Write what is learnt, in a thread, until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news = trio.Event()
+            await threads.run(self.keep)
 
     def keep(self) -> None:
         """Write what is known, if that is news. Where it cannot be written now, the next call tries again."""

@@ -54,7 +54,8 @@ class Whereabouts:
 def run_in_console(path: Path | None, options: RunOptions, display: Display, write_out: Callable[[str], None]) -> int:
     """Run an evaluation, give what belongs on standard output to *write_out*, and return the exit code.
 
-    Raises what :func:`scavenge.run_evaluation` raises, with a note that tells the run's folder or how to resume.
+    Raises what :func:`scavenge.run_evaluation` raises, with a note that tells the run's folder or how to resume, as
+    long as there is a folder: a run that was refused before it began leaves none.
     """
     screen = screen_on_stderr()
     set_up_logs(screen, display.log_level)
@@ -66,7 +67,7 @@ def run_in_console(path: Path | None, options: RunOptions, display: Display, wri
     try:
         result = trio.run(_play, path, options, observers, progress, screen.redact)
     except BaseException as exc:
-        if whereabouts.run_dir is not None:
+        if whereabouts.run_dir is not None and Path(whereabouts.run_dir).exists():
             exc.add_note(_note(exit_code_of(exc), whereabouts.run_dir))
         raise
     _tell_end(result, screen, display, write_out)

@@ -76,8 +76,7 @@ def _check_usage(file: Path | None, resume: Path | None, output_dir: Path | None
 
 
 def _print_plan(file: Path | None, options: RunOptions) -> int:
-    from scavenge.app.parts import resolve
-    from scavenge.config.dump import dump
+    from scavenge.app.plan_text import plan_text
 
-    write_out(dump(resolve(file, options)).rstrip("\n"))
+    write_out(plan_text(file, options))
     return 0

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 import attrs
 
+from scavenge.core.limits.fixed import Fixed, FixedSettings
 from scavenge.core.naming import listed
 from scavenge.core.summary import Table
 from scavenge.errors import Problem
+from scavenge.types import CapChanged
 
 SPARE_DESCRIPTORS = 64
 """Files and sockets a run has open beside one for each slot."""
@@ -44,7 +46,7 @@ class EndpointFinding:
 
 @attrs.frozen
 class Machine:
-    """What this machine has for a run: file descriptors, and free bytes where results go (``None``: not asked)."""
+    """What this machine grants a run: file descriptors, and free bytes where results go (``None``: not asked)."""
 
     descriptors: int
     output_dir: str | None = None
@@ -53,7 +55,10 @@ class Machine:
 
 @attrs.frozen
 class CheckReport:
-    """Everything that was found. ``pools`` are those that need a usable endpoint."""
+    """Everything that was found. ``pools`` are those that need a usable endpoint.
+
+    ``admission`` are the settings of the policy ``fixed``; ``None``: another policy decides, or none is known.
+    """
 
     file: str
     kind: str
@@ -62,6 +67,25 @@ class CheckReport:
     warnings: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
     endpoints: tuple[EndpointFinding, ...] = ()
+    admission: FixedSettings | None = None
+
+    @property
+    def slots(self) -> int:
+        """How many requests there may be at once, without those of :attr:`uncapped` endpoints."""
+        return sum(self._slots_of(found) or 0 for found in self.endpoints)
+
+    @property
+    def uncapped(self) -> int:
+        """How many endpoints there are for which nothing that is known bounds the requests."""
+        return sum(self._slots_of(found) is None for found in self.endpoints)
+
+    def _slots_of(self, found: EndpointFinding) -> int | None:
+        if self.admission is None:
+            return found.max_concurrent
+        policy = Fixed(self.admission)
+        policy.observe(CapChanged(found.max_concurrent), 0.0)
+        limit = policy.limit(0.0)
+        return limit if found.max_concurrent is None else min(limit, found.max_concurrent)
 
     @property
     def unserved(self) -> tuple[str, ...]:
@@ -89,11 +113,11 @@ class CheckReport:
     def machine_warnings(self) -> list[str]:
         """What this machine may have too little of."""
         warnings = []
-        slots = sum(found.max_concurrent or 0 for found in self.endpoints)
-        if slots + SPARE_DESCRIPTORS > self.machine.descriptors:
+        needed = self.slots + SPARE_DESCRIPTORS
+        if needed > self.machine.descriptors:
             warnings.append(
-                f"{slots} slots need {slots + SPARE_DESCRIPTORS} file descriptors, the limit is"
-                f" {self.machine.descriptors}: raise it with `ulimit -n`"
+                f"{self.slots} slots need {needed} file descriptors, the system grants {self.machine.descriptors}: have"
+                " the hard limit raised (`ulimit -Hn` shows it), or list smaller max_concurrent"
             )
         free_bytes = self.machine.free_bytes
         if free_bytes is not None and free_bytes < LITTLE_DISK_BYTES:
@@ -135,10 +159,9 @@ def _row(found: EndpointFinding) -> tuple[str, ...]:
 
 def machine_line(report: CheckReport) -> str:
     """File descriptors against slots, and the disk."""
-    caps = [found.max_concurrent for found in report.endpoints]
-    slots = f"{sum(cap or 0 for cap in caps)} slots"
-    if None in caps:
-        slots += f" and {caps.count(None)} endpoints without a cap"
+    slots = f"{report.slots} slots"
+    if report.uncapped:
+        slots += f" and {report.uncapped} endpoint{'s' * (report.uncapped != 1)} with no cap"
     machine = report.machine
     disk = "" if machine.free_bytes is None else f"; {_gib(machine.free_bytes)} free in output_dir {machine.output_dir}"
     return f"{machine.descriptors} file descriptors for {slots}{disk}"

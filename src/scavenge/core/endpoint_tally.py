@@ -97,7 +97,6 @@ class EndpointTallies:
     """The counts of all endpoints, in the order in which they were first met."""
 
     _all: dict[tuple[EndpointId, Url], EndpointTally] = attrs.field(factory=dict, init=False)
-    _by_url: dict[Url, list[EndpointTally]] = attrs.field(factory=dict, init=False)
 
     def observe(self, event: Event, now: float) -> None:
         """Count an event, if it is one of an endpoint's."""
@@ -112,9 +111,8 @@ class EndpointTallies:
                 self._of(endpoint_id, url).joined(now)
             case EndpointLeft(endpoint_id, url):
                 self._of(endpoint_id, url).left(now)
-            case HealthChanged(url, old, new):
-                for each in self._by_url.get(url, ()):
-                    each.health_changed(old, new, now)
+            case HealthChanged(endpoint_id, url, old, new):
+                self._of(endpoint_id, url).health_changed(old, new, now)
             case _:
                 pass
 
@@ -122,7 +120,6 @@ class EndpointTallies:
         found = self._all.get((endpoint_id, url))
         if found is None:
             found = self._all[endpoint_id, url] = EndpointTally(endpoint_id, url)
-            self._by_url.setdefault(url, []).append(found)
         return found
 
     def carry_over(self, earlier: Mapping[str, Any]) -> None:

@@ -98,7 +98,7 @@ class ProgressView:
     _sizes: dict[str, int | None] = attrs.field(factory=dict)
     _listed: set[tuple[EndpointId, Url]] = attrs.field(factory=set)
     _draining: set[tuple[EndpointId, Url]] = attrs.field(factory=set)
-    _health: dict[Url, str] = attrs.field(factory=dict)
+    _health: dict[tuple[EndpointId, Url], str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.tokens = RecentRate(TOKENS_WINDOW_S, self.started_time)
@@ -126,7 +126,7 @@ class ProgressView:
     @property
     def live(self) -> int:
         """Endpoints that are given work."""
-        return sum(place not in self._draining and self._health.get(place[1]) in TAKES_WORK for place in self._listed)
+        return sum(place not in self._draining and self._health.get(place) in TAKES_WORK for place in self._listed)
 
     def left_s(self, now_time: float) -> float | None:
         """Seconds to the end at the recent speed; ``None`` where that cannot be told."""
@@ -142,7 +142,7 @@ class ProgressView:
         match event:
             case AttemptStarted():
                 self.in_flight += 1
-                self._health.setdefault(event.url, "live")
+                self._health.setdefault((event.endpoint_id, event.url), "live")
             case AttemptEnded():
                 self.in_flight = max(0, self.in_flight - 1)
                 self.tokens.add(event.tokens, now_time)
@@ -181,10 +181,10 @@ class ProgressView:
     def _on_endpoint(
         self, event: EndpointJoined | EndpointLeft | EndpointDraining | EndpointChanged | HealthChanged
     ) -> None:
-        if isinstance(event, HealthChanged):
-            self._health[event.url] = event.new
-            return
         place = (event.endpoint_id, event.url)
+        if isinstance(event, HealthChanged):
+            self._health[place] = event.new
+            return
         if not isinstance(event, EndpointChanged) or "draining" in event.what.split(", "):
             self._draining.discard(place)
         match event:
@@ -194,8 +194,7 @@ class ProgressView:
                 self._draining.add(place)
             case EndpointLeft():
                 self._listed.discard(place)
-                if all(url != event.url for _, url in self._listed):
-                    self._health.pop(event.url, None)
+                self._health.pop(place, None)
 
     # --- what is said
 

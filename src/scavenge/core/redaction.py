@@ -41,6 +41,11 @@ _SUSPICIOUS = re.compile(r"[:=@]|(?i:bearer)|sk-|hf_|ghp_|xai-|gsk_|[\"']\s*,")
 """What no text lacks in which the patterns above find something."""
 
 
+def looks_secret(text: str) -> bool:
+    """Whether a text is a key by its well-known prefix."""
+    return _WELL_KNOWN.search(text) is not None
+
+
 @attrs.define(eq=False)
 class Redactor:
     """Makes texts fit to be shown. It may learn more secrets at any time.

@@ -2,8 +2,8 @@
 
 A source's listing is a fact only where it is readable, so:
 
-- a bad row keeps what is known of the endpoint it speaks of; a bad row that does not even tell whom it speaks of
-  keeps every endpoint it might mean;
+- a bad row keeps what is known of the endpoint it speaks of. One that does not even tell whom it speaks of keeps the
+  endpoint that is missing; where more are missing than there are such rows, they drain, and none of them is gone;
 - a row that vanished makes its endpoint drain at once, and is gone when two listings of that source in a row lack it;
 - a listing without any row has no effect until that source's next one is empty too.
 
@@ -15,11 +15,13 @@ reported once, as one :data:`Change`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import attrs
 
+from scavenge.errors import Problem
 from scavenge.types import BadRow, CheckedListing, Endpoint, EndpointId, Url
 
 MISSING_UNTIL_GONE = 2
@@ -103,20 +105,29 @@ class Roster:
 
 def _enter(book: dict[Name, _Entry], listing: CheckedListing) -> None:
     listed = {(endpoint.endpoint_id, endpoint.url): endpoint for endpoint in listing.endpoints}
-    for name, entry in list(book.items()):
-        if name in listed or _spoken_of(name, listing.bad):
+    vanished = [name for name in book if name not in listed and not _named(name, listing.bad)]
+    for name in vanished:
+        entry, vague = book[name], _vague(name[0], listing.bad)
+        if vague >= sum(other[0] == name[0] for other in vanished):
             continue
         entry.missing += 1
+        if vague:
+            entry.missing = min(entry.missing, MISSING_UNTIL_GONE - 1)
         if entry.missing >= MISSING_UNTIL_GONE:
             del book[name]
     for name, endpoint in listed.items():
         book[name] = _Entry(endpoint)
 
 
-def _spoken_of(name: Name, bad: Sequence[BadRow]) -> bool:
-    """Whether one of the bad rows may be this endpoint's."""
+def _named(name: Name, bad: Sequence[BadRow]) -> bool:
+    """Whether one of the bad rows is this endpoint's."""
     endpoint_id, url = name
-    return any(row.endpoint_id in (None, endpoint_id) and row.url in (None, url) for row in bad)
+    return any(row.url == url and row.endpoint_id in (None, endpoint_id) for row in bad)
+
+
+def _vague(endpoint_id: EndpointId, bad: Sequence[BadRow]) -> int:
+    """How many of the bad rows may be any endpoint's of a pool."""
+    return sum(row.url is None and row.endpoint_id in (None, endpoint_id) for row in bad)
 
 
 def _merge(books: Sequence[dict[Name, _Entry]]) -> dict[Name, Endpoint]:
@@ -130,3 +141,18 @@ def _merge(books: Sequence[dict[Name, _Entry]]) -> dict[Name, Endpoint]:
 
 def _different_keys(old: Endpoint, new: Endpoint) -> tuple[str, ...]:
     return tuple(field.name for field in attrs.fields(Endpoint) if getattr(old, field.name) != getattr(new, field.name))
+
+
+def not_listed(endpoint_id: EndpointId, listed: Iterable[Endpoint]) -> str:
+    """Why a pool has no endpoint although *listed* was: in one line, with the nearest of the ids there are."""
+    ids = sorted({str(endpoint.endpoint_id) for endpoint in listed})
+    if not ids:
+        return "no endpoint is listed"
+    nearest = difflib.get_close_matches(endpoint_id, ids, 1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    return f"no endpoint has this id; listed are {', '.join(map(repr, ids))}{hint}"
+
+
+def never_listed(endpoint_id: EndpointId, why: str) -> Problem:
+    """What is wrong with a pool that has no endpoint in a run that asks its sources only once."""
+    return Problem(f"endpoint_id {endpoint_id!r}", f"{why}; with elastic = false nothing is asked again")

@@ -1,18 +1,21 @@
-"""How long a pool has been getting nowhere: no usable endpoint, or nothing but ``busy`` and ``lost`` coming back. Pure.
+"""How long a pool has been getting nowhere: no usable endpoint, or nothing that helps coming back. Pure.
 
-Invariant: silence is not a stall. While some endpoint is usable, only what comes back moves the clock: a stretch of
-``busy`` and ``lost`` lasts from its first to its latest outcome, and any other outcome ends it, as does a silence of
-:data:`GAP_S`: two losses an hour apart, with long generations under way in between, are no stretch.
+What does not help is ``busy``, ``lost`` and ``misrouted``: the requests they came to are all still to be answered.
+
+Invariants: a stretch without help lasts from its first such outcome to its latest, and any other outcome ends it.
+Silence is no stall while endpoints are usable and have work: two losses an hour apart, with long generations under way
+in between, are no stretch; but the time in which there was nobody to give work to (all paused, ejected ...) is none of
+that silence, so a server that asks for an hour's patience each time does not make the clock forget.
 """
 
 from __future__ import annotations
 
 import attrs
 
-from scavenge.types import Busy, Lost, Outcome
+from scavenge.types import Busy, Lost, Misrouted, Outcome
 
-GAP_S = 120.0
-"""Longer than any back-off, so that one who keeps trying is heard more often."""
+SILENCE_S = 120.0
+"""How long nothing may come back from endpoints that are at work before a stretch is forgotten."""
 
 
 @attrs.define
@@ -20,30 +23,39 @@ class StallClock:
     """Measures the stall of one pool; it starts without a usable endpoint."""
 
     unusable_since: float | None
-    _barren_since: float | None = None
-    _barren_until: float = 0.0
-    barren_why: str | None = None
-    """What came back last, while nothing else comes back."""
+    _unhelped_since: float | None = None
+    _unhelped_until: float = 0.0
+    _usable_s: float = 0.0
+    """For how long endpoints have been usable since the latest outcome, up to ``_usable_since``."""
+    _usable_since: float | None = None
+    unhelped_why: str | None = None
+    """What came back last, while nothing helps."""
 
     def on_usable(self, usable: bool, now: float) -> None:
         """Hear whether some endpoint may be given work."""
         if usable:
             self.unusable_since = None
+            self._usable_since = now if self._usable_since is None else self._usable_since
         elif self.unusable_since is None:
             self.unusable_since = now
+            self._usable_s += 0.0 if self._usable_since is None else now - self._usable_since
+            self._usable_since = None
 
     def on_outcome(self, outcome: Outcome, now: float) -> None:
         """Hear how an attempt ended."""
-        if not isinstance(outcome, Busy | Lost):
-            self._barren_since = self.barren_why = None
+        silence_s = self._usable_s + (0.0 if self._usable_since is None else now - self._usable_since)
+        self._usable_s = 0.0
+        self._usable_since = None if self._usable_since is None else now
+        if not isinstance(outcome, Busy | Lost | Misrouted):
+            self._unhelped_since = self.unhelped_why = None
             return
-        if self._barren_since is None or now - self._barren_until > GAP_S:
-            self._barren_since = now
-        self._barren_until = now
-        self.barren_why = f"{outcome.name}: {outcome.message}"
+        if self._unhelped_since is None or silence_s > SILENCE_S:
+            self._unhelped_since = now
+        self._unhelped_until = now
+        self.unhelped_why = f"{outcome.name}: {outcome.message}"
 
     def stalled_s(self, now: float) -> float:
         """How long the present stall has lasted; 0 while the pool gets on."""
         unusable_s = 0.0 if self.unusable_since is None else now - self.unusable_since
-        barren_s = 0.0 if self._barren_since is None else self._barren_until - self._barren_since
-        return max(unusable_s, barren_s)
+        unhelped_s = 0.0 if self._unhelped_since is None else self._unhelped_until - self._unhelped_since
+        return max(unusable_s, unhelped_s)

@@ -99,7 +99,8 @@ class LogEvents:
                     said = one_line(event.attempt.message or "")
                     _log.debug("%s: %s: %s: %s", event.endpoint_id, event.attempt.endpoint, event.attempt.outcome, said)
             case HealthChanged():
-                _log.log(_health_level(event), "%s is %s: %s", event.url, event.new, one_line(event.why))
+                why = one_line(event.why)
+                _log.log(_health_level(event), "%s: %s is %s: %s", event.endpoint_id, event.url, event.new, why)
             case EndpointJoined() | EndpointChanged() | EndpointDraining() | EndpointLeft() | LeasesRevoked():
                 _log.info("%s: %s %s", event.endpoint_id, event.url, _endpoint_text(event))
             case _:

@@ -63,6 +63,10 @@ class RunFolder:
         except (OSError, UnicodeDecodeError) as exc:
             raise ResultsError(self.path / CONFIG, f"cannot be read: {exc}") from exc
 
+    def write_config(self, config: str) -> None:
+        """Replace the configuration, for a later part that changes it. Raises :class:`ResultsError`."""
+        write_whole(self.path / CONFIG, config.encode())
+
     def read_summary(self) -> Mapping[str, object]:
         """The last summary that was written; empty when there is none that can be read."""
         return self._read_table(SUMMARY)

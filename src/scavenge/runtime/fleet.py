@@ -7,7 +7,6 @@ nothing that serves is missed by then.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
@@ -16,8 +15,8 @@ import attrs
 import trio
 
 from scavenge.core.health import HealthSettings
-from scavenge.core.roster import Added, Change, Changed, Removed
-from scavenge.errors import ConfigError, Problem, single_error
+from scavenge.core.roster import Added, Change, Changed, Removed, never_listed, not_listed
+from scavenge.errors import ConfigError, single_error
 from scavenge.events import Observer, PoolWaiting
 from scavenge.runtime.poller import CheckListing, Poller
 from scavenge.runtime.pool import Pool
@@ -90,7 +89,8 @@ async def open_fleet(
         async with trio.open_nursery() as services:
             fleet = Fleet({})
             for endpoint_id in wanted:
-                fleet.pools[endpoint_id] = _make_pool(endpoint_id, settings, ports, services, fleet)
+                elastic = settings.elastic and endpoint_id not in {endpoint.endpoint_id for endpoint in fixed}
+                fleet.pools[endpoint_id] = _make_pool(endpoint_id, elastic, settings, ports, services, fleet)
             poller = Poller(
                 ports.sources, ports.check, fleet.apply, ports.emit, settings.poll_interval_s, settings.elastic
             )
@@ -109,11 +109,16 @@ async def open_fleet(
 
 
 def _make_pool(
-    endpoint_id: EndpointId, settings: FleetSettings, ports: FleetPorts, services: trio.Nursery, fleet: Fleet
+    endpoint_id: EndpointId,
+    elastic: bool,
+    settings: FleetSettings,
+    ports: FleetPorts,
+    services: trio.Nursery,
+    fleet: Fleet,
 ) -> Pool:
     return Pool(
         endpoint_id=endpoint_id,
-        elastic=settings.elastic,
+        elastic=elastic,
         transport=ports.transport,
         make_policy=ports.make_policy,
         health_settings=settings.health,
@@ -127,22 +132,10 @@ def _make_pool(
 
 def _look_for_unlisted(fleet: Fleet, listed: Sequence[Endpoint], settings: FleetSettings, ports: FleetPorts) -> None:
     """Tell of the pools that nothing is listed for; refuse to start when nothing ever will be."""
-    ids = sorted({str(endpoint.endpoint_id) for endpoint in listed})
     unlisted = {
-        pool.endpoint_id: _not_listed(pool.endpoint_id, ids) for pool in fleet.pools.values() if not pool.members
+        pool.endpoint_id: not_listed(pool.endpoint_id, listed) for pool in fleet.pools.values() if not pool.members
     }
     if unlisted and not settings.elastic:
-        raise ConfigError(
-            Problem(f"endpoint_id {endpoint_id!r}", f"{why}; with elastic = false nothing is asked again")
-            for endpoint_id, why in unlisted.items()
-        )
+        raise ConfigError(never_listed(endpoint_id, why) for endpoint_id, why in unlisted.items())
     for endpoint_id, why in unlisted.items():
         ports.emit(PoolWaiting(endpoint_id, ports.wall_clock(), why))
-
-
-def _not_listed(endpoint_id: str, ids: Sequence[str]) -> str:
-    if not ids:
-        return "no endpoint is listed"
-    nearest = difflib.get_close_matches(endpoint_id, ids, 1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    return f"no endpoint has this id; listed are {', '.join(map(repr, ids))}{hint}"

@@ -6,7 +6,8 @@ Each change of a source's or a row's state is told once, as one event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import attrs
@@ -28,6 +29,11 @@ FIRST_ANSWER_WITHIN_S = 5.0
 """How long the start of an elastic run waits for a source before it goes on without."""
 
 
+def _kind(trouble: str | None) -> str | None:
+    """A trouble without its numbers: a broken file that grows is broken in another line each time, and told of once."""
+    return None if trouble is None else re.sub(r"\d+", "#", trouble)
+
+
 @attrs.define
 class _Sourced:
     """One source and what it last said of itself."""
@@ -35,7 +41,8 @@ class _Sourced:
     name: str
     source: EndpointSource
     trouble: str | None = None
-    row_troubles: frozenset[str] = frozenset()
+    row_troubles: Mapping[object, str] = attrs.field(factory=dict)
+    """What is wrong with rows now, by whom they speak of and the kind of trouble."""
 
 
 @attrs.define
@@ -114,22 +121,34 @@ class Poller:
         return None
 
     def _tell(self, sourced: _Sourced, trouble: str | None) -> None:
-        if trouble == sourced.trouble:
+        before, sourced.trouble = sourced.trouble, trouble
+        if _kind(before) == _kind(trouble):
             return
-        sourced.trouble = trouble
         message = "readable again" if trouble is None else f"{trouble}; the last good listing stands"
         self.emit(SourceChanged(sourced.name, trouble is None, message))
 
     def _take(self, index: int, checked: CheckedListing) -> None:
         sourced = self._sourced[index]
-        troubles = frozenset(self._trouble(row, problem, checked) for row in checked.bad for problem in row.problems)
-        for trouble in sorted(troubles - sourced.row_troubles):
-            self.emit(SourceChanged(sourced.name, False, trouble))
-        if sourced.row_troubles and not troubles:
-            self.emit(SourceChanged(sourced.name, True, "every row is right again"))
+        before, troubles = sourced.row_troubles, self._row_troubles(checked)
         sourced.row_troubles = troubles
+        for key, trouble in troubles.items():
+            if key not in before:
+                self.emit(SourceChanged(sourced.name, False, trouble))
+        cured = [trouble for key, trouble in before.items() if key not in troubles]
+        if cured and not troubles:
+            self.emit(SourceChanged(sourced.name, True, "every row is right again"))
+        elif cured:
+            self.emit(SourceChanged(sourced.name, True, f"no longer so: {'; '.join(cured)}"))
         if changes := self.roster.update(index, checked):
             self.on_changes(changes)
+
+    def _row_troubles(self, checked: CheckedListing) -> dict[object, str]:
+        troubles: dict[object, str] = {}
+        for row in checked.bad:
+            for problem in row.problems:
+                trouble = self._trouble(row, problem, checked)
+                troubles.setdefault((row.endpoint_id, row.url, _kind(trouble)), trouble)
+        return troubles
 
     def _trouble(self, row: BadRow, problem: Problem, checked: CheckedListing) -> str:
         name = (row.endpoint_id, row.url)

@@ -83,7 +83,7 @@ class Pool:
 
     def __attrs_post_init__(self) -> None:
         self.dispatcher = Dispatcher(SlotLedger(), self.elastic, self._forget_drained)
-        self.places = Dispatcher(SlotLedger())
+        self.places = Dispatcher(SlotLedger())  # elastic: a session that finds no place waits for slots
         self.places.ledger.join(PLACES, 0, None)
         self.stall = StallClock(trio.current_time())
 
@@ -193,7 +193,7 @@ class Pool:
         self._set_limit(member, self._limit(member, now))
         if member.told is not member.health.state:
             old, member.told = member.told, member.health.state
-            self.emit(HealthChanged(member.url, old.value, member.told.value, member.health.why))
+            self.emit(HealthChanged(self.endpoint_id, member.url, old.value, member.told.value, member.health.why))
             member.poke()
             self._turn_away_if_hopeless()
 
@@ -237,13 +237,20 @@ class Pool:
 
         Raises :class:`RequestFailed` when the pool will never have a usable endpoint. Cancelled, it leaves the queue.
         """
+        return await self._acquire(self.dispatcher, ask)
+
+    async def acquire_place(self, age: int) -> HeldLease:
+        """Wait for a session's place, as :meth:`acquire` waits for slots; ``places`` takes it back."""
+        return await self._acquire(self.places, Ask((age,)))
+
+    async def _acquire(self, dispatcher: Dispatcher, ask: Ask) -> HeldLease:
         if self.elastic:
-            return await self.dispatcher.acquire(ask)
+            return await dispatcher.acquire(ask)
         with trio.CancelScope() as scope:
             self._asking.add(scope)
             try:
                 self._turn_away_if_hopeless()
-                return await self.dispatcher.acquire(ask)
+                return await dispatcher.acquire(ask)
             finally:
                 self._asking.discard(scope)
         raise RequestFailed(Misrouted(self.why_waiting()), ())
@@ -280,8 +287,8 @@ class Pool:
         """One line that says why there is nothing to give work to, or why all that work comes to nothing."""
         if not self.members:
             return "no endpoint is listed"
-        if self.slots and self.stall.barren_why is not None:
-            return f"nothing else comes back than {self.stall.barren_why}"
+        if self.slots and self.stall.unhelped_why is not None:
+            return f"endpoints take work, but nothing helps that comes back; the last was {self.stall.unhelped_why}"
         shown = list(self.members.values())[:3]
         reasons = [f"{m.url} is {'draining' if m.draining else m.health.state.value} ({m.health.why})" for m in shown]
         more = len(self.members) - len(shown)

@@ -102,7 +102,7 @@ class Run:
                 scope.cancel()
 
     def _give_up(self, pool: Pool, evals: Sequence[EvalRun], why: str) -> None:
-        waited = f"no usable endpoint of {pool.endpoint_id!r} for {self.limits.stall_timeout:g} s (stall_timeout)"
-        self.stalled.append(NoEndpointsError(f"{waited}: {why}"))
+        told = f"pool {pool.endpoint_id!r} got nowhere for {self.limits.stall_timeout:g} s (stall_timeout): {why}"
+        self.stalled.append(NoEndpointsError(told))
         for one in evals:
-            self.emit(EvalGaveUp(one.job.name, f"{waited}: {why}"))
+            self.emit(EvalGaveUp(one.job.name, told))

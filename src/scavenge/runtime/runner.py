@@ -19,7 +19,7 @@ import trio
 from scavenge.core.ledger import Ask
 from scavenge.core.plan import Plan, Refused, RolloutTask
 from scavenge.errors import EnvironmentBroken, PoisonRequest, leaves
-from scavenge.events import EvalSized, RolloutStarted
+from scavenge.events import EvalSized, RolloutStarted, Warned
 from scavenge.runtime.dispatcher import HeldLease
 from scavenge.runtime.pool import Pool
 from scavenge.runtime.ports import Environment, Threads
@@ -83,7 +83,14 @@ class EvalRun:
                 await self._feed(rollouts)
         finally:
             with trio.move_on_after(CLOSE_WITHIN_S, shield=True):
-                await environment.close()
+                await self._close(environment)
+
+    async def _close(self, environment: Environment) -> None:
+        """Close the environment; its results are there, so what it raises now is only told."""
+        try:
+            await environment.close()
+        except Exception as exc:
+            self.ports.emit(Warned(f"eval {self.job.name!r}: close() failed: {type(exc).__name__}: {exc}"))
 
     # --- feeding
 
@@ -135,7 +142,7 @@ class EvalRun:
         age = self.next_age()
         try:
             if self.job.environment.multi_turn:
-                held = await self.job.pool.places.acquire(Ask((age,)))
+                held = await self.job.pool.acquire_place(age)
             else:
                 held = await self.job.pool.acquire(Ask((age, 0)))
         except RequestFailed as exc:
@@ -170,9 +177,8 @@ class EvalRun:
         """Play a rollout, afresh when it failed in the environment and may be played again."""
         started_at = trio.current_time()
         left = self.job.rollout_retries
+        session = Session(self.job.pool, age, self.job.requests, self.ports, first_lease)
         while True:
-            session = Session(self.job.pool, age, self.job.requests, self.ports, first_lease)
-            first_lease = None
             try:
                 result = await self._try(task, session)
             finally:
@@ -181,6 +187,7 @@ class EvalRun:
             if not failed_in_environment or left == 0:
                 return self._record(task, result, session, trio.current_time() - started_at)
             left -= 1
+            session = session.afresh()
 
     async def _try(self, task: RolloutTask, session: Session) -> Rollout | Exception:
         try:

@@ -128,6 +128,20 @@ class Session:
                 case _:
                     assert_never(step)
 
+    def afresh(self) -> Session:
+        """A session for playing the rollout again: it knows nothing of the conversation, and all that was spent."""
+        return Session(
+            self.pool,
+            self.age,
+            self.settings,
+            self.ports,
+            attempts=self.attempts,
+            queued_s=self.queued_s,
+            model_s=self.model_s,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+        )
+
     def close(self) -> None:
         """Give back the first lease if no request used it."""
         if self.first_lease is not None:
