@@ -6,6 +6,7 @@ Profiles: ``dev`` by default, ``ci`` under CI, ``machines`` for the long runs of
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -34,7 +35,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark of :func:`real_parts.real` known."""
+    """Make the mark of :func:`real_parts.real` known, and Ctrl-C an interrupt.
+
+    A shell starts what it runs in the background with SIGINT ignored; the suite must not depend on that.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "real(name, available, reason): needs a real part (tests/real_parts.py)")
 
 
