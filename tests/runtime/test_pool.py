@@ -349,6 +349,34 @@ async def test_a_lease_whose_endpoint_left_before_it_was_used_is_changed_for_ano
         assert pool.dispatcher.ledger.lent(B) == 0
 
 
+async def test_requests_of_one_session_at_once_keep_their_own_places_and_attempts(autojump_clock):
+    async with open_pools() as kit:
+        pool = kit.pool()
+        pool.add(endpoint(A, max_concurrent=2))
+        await settled()
+        ports = SessionPorts(kit.events.append, Random(2), lambda: START_TIME)
+        session = Session(pool, 0, RequestSettings(), ports)
+        outcomes = iter([Busy("later", 429, 1.0), Ok(Reply("second", "stop")), Ok(Reply("first", "stop"))])
+
+        async def answer(request: ChatRequest) -> Answer:
+            await trio.sleep(0.1)
+            return Answer(next(outcomes))
+
+        pool.members[A].client.ask = answer  # type: ignore[method-assign]
+        completions = []
+
+        async def ask(delay_s: float) -> None:
+            await trio.sleep(delay_s)
+            completions.append(await session.chat([{"role": "user", "content": "hi"}]))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, 0.0)
+            nursery.start_soon(ask, 0.01)
+        told = {one.text: [attempt.outcome for attempt in one.attempts] for one in completions}
+        assert told == {"second": ["ok"], "first": ["busy", "ok"]}
+        assert len(session.attempts) == 3
+
+
 async def test_a_session_that_asks_for_nothing_gives_its_first_lease_back(autojump_clock):
     async with open_pools() as kit:
         pool = kit.pool()

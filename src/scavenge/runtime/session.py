@@ -62,6 +62,18 @@ class SessionPorts:
 
 
 @attrs.define(eq=False)
+class _Sending:
+    """One request on its way: what is asked, its place in the queue, and the attempts so far.
+
+    A session may have several at once; each keeps its own place and tells its own attempts.
+    """
+
+    request: ChatRequest
+    ask: Ask
+    attempts: list[Attempt] = attrs.field(factory=list)
+
+
+@attrs.define(eq=False)
 class Session:
     """The model as one rollout sees it. ``age`` orders its requests among all: the lower, the earlier served."""
 
@@ -97,11 +109,10 @@ class Session:
         request = ChatRequest(
             messages, {**self.settings.sampling, **options}, self.settings.stream, self.settings.idle_timeout
         )
+        sending = _Sending(request, Ask((self.age, self._turns), prefer=self._affine))
         history = RequestHistory(self.settings.retry, self.ports.random)
-        avoid: frozenset[Url] = frozenset()
-        first = len(self.attempts)
         while True:
-            answer, url = await self._attempt(request, avoid, first)
+            answer, url = await self._attempt(sending)
             leaving = self.pool.is_leaving(url)
             step = history.after(answer.outcome, url, leaving=leaving, elsewhere=not self.pool.hopeless())
             match step:
@@ -114,15 +125,15 @@ class Session:
                         reply.reasoning,
                         reply.tool_calls,
                         reply.usage,
-                        tuple(self.attempts[first:]),
+                        tuple(sending.attempts),
                         reply.raw,
                     )
                 case GiveUp(poison=True):
                     raise PoisonRequest(f"lost {history.losses} times, last: {answer.outcome.message}")
                 case GiveUp(outcome):
-                    raise RequestFailed(outcome, self.attempts[first:])
+                    raise RequestFailed(outcome, sending.attempts)
                 case Again():
-                    avoid = step.avoid
+                    sending.ask = attrs.evolve(sending.ask, avoid=step.avoid)
                     if step.wait_s:
                         await trio.sleep(step.wait_s)
                 case _:
@@ -148,13 +159,13 @@ class Session:
             self.pool.release(self.first_lease)
             self.first_lease = None
 
-    async def _attempt(self, request: ChatRequest, avoid: frozenset[Url], first: int) -> tuple[Answer, Url]:
-        held, member = await self._lease(avoid, first)
+    async def _attempt(self, sending: _Sending) -> tuple[Answer, Url]:
+        held, member = await self._lease(sending)
         started_at, started_time = trio.current_time(), self.ports.wall_clock()
         client = member.client
         self.ports.emit(AttemptStarted(self.pool.endpoint_id, member.url))
         try:
-            answer = await self._exchange(held, member, request)
+            answer = await self._exchange(held, member, sending.request)
             if self.pool.is_leaving(member.url):
                 answer = attrs.evolve(answer, outcome=while_leaving(answer.outcome))
             # before the slot is free again: the next in the queue must not be sent to a server that was just lost
@@ -166,26 +177,26 @@ class Session:
             self.pool.release(held)
         duration_s = trio.current_time() - started_at
         self.model_s += duration_s
-        self._record(answer, member.url, started_time, duration_s)
+        sending.attempts.append(self._record(answer, member.url, started_time, duration_s))
         return answer, member.url
 
-    async def _lease(self, avoid: frozenset[Url], first: int) -> tuple[HeldLease, Member]:
+    async def _lease(self, sending: _Sending) -> tuple[HeldLease, Member]:
         """A lease on an endpoint that is still a member when the lease arrives."""
         while True:
             held, self.first_lease = self.first_lease, None
             if held is None:
-                held = await self._acquire(avoid, first)
+                held = await self._acquire(sending)
             self.queued_s += held.queued_s
             member = self.pool.members.get(held.url)
             if member is not None and not held.revoked:
                 return held, member
             self.pool.release(held)
 
-    async def _acquire(self, avoid: frozenset[Url], first: int) -> HeldLease:
+    async def _acquire(self, sending: _Sending) -> HeldLease:
         try:
-            return await self.pool.acquire(Ask((self.age, self._turns), avoid=avoid, prefer=self._affine))
+            return await self.pool.acquire(sending.ask)
         except RequestFailed as exc:
-            raise RequestFailed(exc.outcome, self.attempts[first:]) from None
+            raise RequestFailed(exc.outcome, sending.attempts) from None
 
     async def _exchange(self, held: HeldLease, member: Member, request: ChatRequest) -> Answer:
         answer: Answer | None = None
@@ -198,7 +209,7 @@ class Session:
             return Answer(Lost("the endpoint was lost while it had the request", LostCause.REVOKED))
         return Answer(TimedOut(f"no whole reply within request_timeout = {timeout_s:g} s"))
 
-    def _record(self, answer: Answer, url: Url, started_time: float, duration_s: float) -> None:
+    def _record(self, answer: Answer, url: Url, started_time: float, duration_s: float) -> Attempt:
         outcome = answer.outcome
         tokens = outcome.reply.usage.completion_tokens if isinstance(outcome, Ok) else None
         generating_s = duration_s - (answer.first_byte_s or 0.0) if self.settings.stream else duration_s
@@ -214,6 +225,7 @@ class Session:
         )
         self.attempts.append(attempt)
         self.ports.emit(AttemptEnded(self.pool.endpoint_id, attempt, tokens or 0))
+        return attempt
 
     def _count(self, usage: Usage) -> None:
         if usage.prompt_tokens is not None:
