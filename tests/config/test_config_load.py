@@ -334,7 +334,8 @@ def test_the_identity_of_an_eval_is_what_changes_its_results():
         "sampling_args.temperature": 0,
     }
     assert identity(one) == expected
-    assert identity(one, model="m") == {**expected, "model": "m"}
+    fixed = run_of(text.replace("endpoint_id = ", "api_base_url = 'http://h/v1'\nmodel = ")).evals[0]
+    assert identity(fixed) == {**expected, "model": "a"}
     assert identity(run_of(text, "eval.max_retries=9", "eval.num_examples=2").evals[0]) == expected
 
 

@@ -120,6 +120,20 @@ def test_one_unanswered_probe_of_a_live_endpoint_ejects_it_and_revokes_nothing_y
     assert health.on_probe(TimedOut("silent"), 50.0)
 
 
+def test_an_endpoint_that_was_removed_is_probed_at_once_and_lost_when_it_does_not_answer():
+    health = live()
+    health.on_removed(10.0)
+    assert health.probe_due(10.0)
+    assert not health.on_probe(Healthy(), 10.0)
+    assert not health.on_probe(Busy("loading", 503), 40.0)
+    assert health.on_probe(TimedOut("silent"), 70.0)
+    assert health.on_probe(LOST, 80.0)
+    assert (health.why, health.next_probe_at > 80.0) == ("connection refused", True)
+    unprobed = live(probe=False)
+    unprobed.on_removed(10.0)
+    assert not unprobed.probe_due(1e9)
+
+
 def test_a_live_endpoint_is_probed_every_interval_and_an_unready_answer_changes_nothing():
     health = live(interval=7.0)
     assert health.next_probe_at == 7.0

@@ -26,7 +26,7 @@ def test_a_new_folder_has_the_documented_name_and_content(tmp_path):
     with create(tmp_path) as folder:
         assert re.fullmatch(r"math-20250131T120005Z-[0-9a-f]{4}", folder.path.name)
         assert folder.path.parent == tmp_path / "runs"
-        assert folder.read_config() == "elastic = true\n"
+        assert (folder.path / "config.toml").read_text() == "elastic = true\n"
         assert sorted(each.name for each in folder.path.iterdir()) == ["config.toml", "lock", "logs"]
         assert (folder.results.name, folder.events.name) == ("results.jsonl", "events.jsonl")
         assert folder.logs.is_dir()
@@ -60,7 +60,7 @@ def test_a_folder_can_be_opened_again_when_its_owner_gave_it_up(tmp_path):
     with create(tmp_path) as folder:
         pass
     with open_run_folder(folder.path) as again:
-        assert again.read_config() == "elastic = true\n"
+        assert (again.path / "config.toml").read_text() == "elastic = true\n"
     again.close()
 
 
@@ -170,13 +170,6 @@ def test_a_lock_that_cannot_be_opened_is_an_error(tmp_path):
     (folder.path / "lock").mkdir()
     with pytest.raises(ResultsError, match="cannot be opened: Is a directory"):
         open_run_folder(folder.path)
-
-
-def test_a_configuration_that_cannot_be_read_is_an_error(tmp_path):
-    with create(tmp_path) as folder:
-        (folder.path / "config.toml").write_bytes(b"\xff")
-        with pytest.raises(ResultsError, match="cannot be read"):
-            folder.read_config()
 
 
 def test_the_summary_is_replaced_in_one_step_and_read_back(tmp_path):

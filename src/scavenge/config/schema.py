@@ -204,14 +204,13 @@ class RunSettings:
     """Names the file and its tables in later messages: ``where.at("eval", 0, "env_args")``."""
 
 
-def identity(settings: EvalSettings, model: str | None = None) -> Mapping[str, object]:
+def identity(settings: EvalSettings) -> Mapping[str, object]:
     """What of an evaluation changes its results, by dotted key: a run that is resumed must not differ in it.
 
-    *model* is the model of the eval's pool; it is left out while it is not known.
+    The model is in it where the eval names one itself; of a pool it becomes known with the first endpoint.
     """
     named = {"env_id": settings.env_id, "env_args": settings.env_args, "sampling_args": settings.sampling_args}
-    known = settings.model or model
-    return dict(_flat(named if known is None else {**named, "model": known}, ""))
+    return dict(_flat(named if settings.model is None else {**named, "model": settings.model}, ""))
 
 
 def _flat(table: Mapping[str, Any], prefix: str) -> Any:

@@ -80,6 +80,8 @@ class EndpointHealth:
     served_at: float = float("-inf")
     """When it last completed an attempt."""
     ejected_at: float = float("-inf")
+    removed: bool = False
+    """No longer listed, while leases on it still run: only whether it answers matters."""
     let_in_at: float = 0.0
     """When an ejected endpoint may be let back in at the earliest: one that answers probes and fails may not spin."""
 
@@ -202,6 +204,11 @@ class EndpointHealth:
         """Whether a probe should be sent now."""
         return self.settings.probe and self.next_probe_at is not None and self.next_probe_at <= now
 
+    def on_removed(self, now: float) -> None:
+        """The endpoint is no longer listed: find out at once whether what runs there can still end well."""
+        self.removed = True
+        self.next_probe_at = now if self.settings.probe else None
+
     def on_probe_sent(self) -> None:
         """A probe is under way: none is due until it has ended."""
         self.next_probe_at = None
@@ -235,6 +242,10 @@ class EndpointHealth:
         self.next_probe_at = now + self.settings.interval
 
     def _on_silence(self, message: str, now: float) -> bool:
+        if self.removed:
+            self.why = message
+            self.next_probe_at = now + self._backoff_s()
+            return True
         if self.state in (State.LIVE, State.PROBATION, State.PAUSED):
             self._eject(f"no answer to a probe: {message}", now)
             return False

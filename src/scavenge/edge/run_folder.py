@@ -56,13 +56,6 @@ class RunFolder:
         """The folder for what child processes say."""
         return self.path / LOGS
 
-    def read_config(self) -> str:
-        """The resolved configuration the run was started with. Raises :class:`ResultsError`."""
-        try:
-            return (self.path / CONFIG).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as exc:
-            raise ResultsError(self.path / CONFIG, f"cannot be read: {exc}") from exc
-
     def write_config(self, config: str) -> None:
         """Replace the configuration, for a later part that changes it. Raises :class:`ResultsError`."""
         write_whole(self.path / CONFIG, config.encode())

@@ -51,7 +51,6 @@ class Fleet:
     """The pools of a run, by endpoint id."""
 
     pools: dict[EndpointId, Pool]
-    roster: Sequence[Endpoint] = ()
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Carry what changed in the listings into the pools."""

@@ -37,8 +37,6 @@ from scavenge.types import (
     EndpointId,
     EndpointStatus,
     Healthy,
-    Lost,
-    LostCause,
     Misrouted,
     Outcome,
     PoolStatus,
@@ -136,7 +134,7 @@ class Pool:
         self.emit(EndpointLeft(self.endpoint_id, url))
         if self.dispatcher.ledger.lent(url):
             self.departing[url] = member
-            member.health.next_probe_at = trio.current_time() if self.health_settings.probe else None
+            member.health.on_removed(trio.current_time())
             member.poke()
         else:
             self._forget(member)
@@ -174,10 +172,7 @@ class Pool:
 
     def on_probe(self, member: Member, result: Healthy | Outcome) -> None:
         """Hear how a probe ended; the leases of a lost endpoint are revoked."""
-        lost = member.health.on_probe(result, trio.current_time())
-        if member.gone:
-            lost = result.name == "timeout" or (isinstance(result, Lost) and result.cause is LostCause.SERVER)
-        if lost:
+        if member.health.on_probe(result, trio.current_time()):
             self.revoke(member.url, member.health.why)
         self.refresh(member)
 
