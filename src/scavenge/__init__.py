@@ -28,20 +28,10 @@ if TYPE_CHECKING:
         SourceError,
         UsageError,
     )
+    from scavenge.rollouts import Example, Rollout
     from scavenge.runtime.ports import EndpointSource, Environment, ModelSession
-    from scavenge.types import (
-        Attempt,
-        Completion,
-        Endpoint,
-        EndpointSpec,
-        EndpointStatus,
-        Example,
-        Listing,
-        PoolStatus,
-        RequestFailed,
-        Rollout,
-        Usage,
-    )
+    from scavenge.status import EndpointStatus, PoolStatus
+    from scavenge.types import Attempt, Completion, Endpoint, EndpointSpec, Listing, RequestFailed, Usage
 
 __all__ = [
     "Attempt",
@@ -79,7 +69,7 @@ __all__ = [
     "run_evaluation",
 ]
 
-_HOMES = ("errors", "types", "runtime.ports", "app.options", "app.evaluation", "app.library")
+_HOMES = ("errors", "types", "rollouts", "status", "runtime.ports", "app.options", "app.evaluation", "app.library")
 """Where the names are defined, the cheapest to import first."""
 
 

@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 import attrs
 
-from scavenge.types import Attempt, EndpointId, RolloutRecord, Url
+from scavenge.rollouts import RolloutRecord
+from scavenge.types import Attempt, EndpointId, Url
 
 
 @attrs.frozen

@@ -17,8 +17,9 @@ import attrs
 import pluggy
 
 from scavenge.errors import InfrastructureError, SourceError
+from scavenge.rollouts import Example, Rollout
 from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, Environment, ModelSession
-from scavenge.types import CapChanged, EndpointSpec, Example, Json, Listing, Rollout
+from scavenge.types import CapChanged, EndpointSpec, Json, Listing
 
 __all__ = [
     "AdmissionPolicy",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenge.core.gates.breaker import CircuitBreaker
-from scavenge.types import ErrorInfo
+from scavenge.rollouts import ErrorInfo
 
 BAD = ErrorInfo("AuthError", "401 from the server")
 ROW = ErrorInfo("BadRow", "line 3", counts=False)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenge.core.order import FileOrder, LongestFirst, Mean, Waiting, example_size
-from scavenge.types import Example
+from scavenge.rollouts import Example
 
 
 def waiting(row: int, size: int, rollouts: int = 1) -> Waiting:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scavenge.core.digests import DigestSet
 from scavenge.core.plan import LONGEST_FIRST_WINDOW, OrderSettings, Plan, Refused, RolloutTask, key_digest
-from scavenge.types import Example, RolloutKey
+from scavenge.rollouts import Example, RolloutKey
 
 FILE = OrderSettings("file")
 

@@ -23,7 +23,8 @@ from scavenge.events import (
     RunStopping,
     SourceChanged,
 )
-from scavenge.types import Attempt, EndpointId, ErrorInfo, RolloutKey, RolloutRecord, Url
+from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
+from scavenge.types import Attempt, EndpointId, Url
 
 POOL, URL = EndpointId("glm"), Url("http://a/v1")
 T0 = 1_000_000.0

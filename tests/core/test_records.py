@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from scavenge.core.plainjson import DEEPEST
 from scavenge.core.records import NOTE, Brief, encode, iso_time, parse_brief, parse_line, storable
-from scavenge.types import Attempt, ErrorInfo, RolloutKey, RolloutRecord, Timing, Url, Usage
+from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord, Timing
+from scavenge.types import Attempt, Url, Usage
 
 KEY = RolloutKey("math", "q1", 0)
 FULL = RolloutRecord(

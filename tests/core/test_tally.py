@@ -20,7 +20,8 @@ from scavenge.events import (
     RolloutFinished,
     RolloutStarted,
 )
-from scavenge.types import Attempt, EndpointId, ErrorInfo, RolloutKey, RolloutRecord, Url, Usage
+from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
+from scavenge.types import Attempt, EndpointId, Url, Usage
 
 POOL, URL = EndpointId("glm"), Url("http://a/v1")
 BOOM = ErrorInfo("Boom", "why")

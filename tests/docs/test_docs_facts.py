@@ -14,8 +14,9 @@ from scavenge.core.outcome import outcome_of_status, while_leaving
 from scavenge.edge import run_folder
 from scavenge.edge.event_log import UNWRITTEN, EventLog
 from scavenge.events import HealthChanged, RolloutFinished
+from scavenge.rollouts import RolloutKey, RolloutRecord
 from scavenge.runtime.poller import ANSWER_WITHIN_S
-from scavenge.types import EndpointId, Failed, RolloutKey, RolloutRecord, Url
+from scavenge.types import EndpointId, Failed, Url
 
 WHEN = {name: cells[0] for name, cells in keyed(read("reference/outcomes.md")).items()}
 STATUS = re.compile(r"\b[3-5]\d\d\b")

@@ -131,4 +131,4 @@ def test_the_architecture_page_has_the_rule_of_every_room():
         told[room] = set(words(cell)) | (test_layers.GROUND if cell.startswith("the ground") else set())
     rules = {room: may_see for room, may_see in test_layers.MAY_SEE.items() if room}
     assert told == rules
-    assert test_layers.MAY_SEE[""] == {"errors", "types", "plugin", "app", "runtime.ports"}
+    assert test_layers.MAY_SEE[""] == {"errors", "types", "rollouts", "status", "plugin", "app", "runtime.ports"}

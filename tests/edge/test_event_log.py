@@ -11,7 +11,8 @@ import trio.testing
 from scavenge.edge import event_log
 from scavenge.edge.event_log import EventLog
 from scavenge.events import AttemptEnded, EndpointJoined, HealthChanged, RolloutFinished, SourceChanged
-from scavenge.types import Attempt, EndpointId, ErrorInfo, RolloutKey, RolloutRecord, Url, Usage
+from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
+from scavenge.types import Attempt, EndpointId, Url, Usage
 
 POOL, URL = EndpointId("glm"), Url("http://a/v1")
 JOINED = EndpointJoined(POOL, URL)

@@ -27,7 +27,8 @@ from scavenge.events import (
     SourceChanged,
     Warned,
 )
-from scavenge.types import Attempt, EndpointId, ErrorInfo, RolloutKey, RolloutRecord, Url
+from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
+from scavenge.types import Attempt, EndpointId, Url
 
 GLM, URL = EndpointId("glm"), Url("http://a/v1")
 

@@ -9,7 +9,8 @@ from screen_streams import Terminal
 from scavenge.edge.console import Screen
 from scavenge.edge.progress import Progress, run_progress
 from scavenge.events import EvalSized, PoolWaiting, RolloutFinished, RunStarted
-from scavenge.types import EndpointId, RolloutKey, RolloutRecord
+from scavenge.rollouts import RolloutKey, RolloutRecord
+from scavenge.types import EndpointId
 
 FINISHED = RolloutFinished(RolloutRecord(RolloutKey("math", "1", 0), "chat"))
 GLM = EndpointId("glm")

@@ -20,7 +20,7 @@ from scavenge.core.tally import EvalTally, History, Tally
 from scavenge.edge import results
 from scavenge.edge.results import JsonlLog, mend, scan
 from scavenge.errors import ResultsError
-from scavenge.types import ErrorInfo, Example, RolloutKey, RolloutRecord
+from scavenge.rollouts import ErrorInfo, Example, RolloutKey, RolloutRecord
 
 
 def record(name: str, reward: float | None = 1.0, *, bad: bool = False, text: str = "") -> RolloutRecord:

@@ -21,7 +21,7 @@ from scavenge.environments.datasets import DatasetRef
 from scavenge.environments.identify import Identifier
 from scavenge.environments.row import Row
 from scavenge.errors import ConfigError, InfrastructureError
-from scavenge.types import Example
+from scavenge.rollouts import Example
 
 
 def examples(folder: Path, content: bytes | str, name: str = "data.jsonl", **keys: Any) -> list[Example]:

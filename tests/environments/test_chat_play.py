@@ -14,7 +14,7 @@ from canned import CannedModel, chat_environment, chat_settings
 
 from scavenge.environments.chat import SCORING_DEADLINE_S, ChatEnvironment, PlayError
 from scavenge.plugin import Scorer
-from scavenge.types import Example, Rollout
+from scavenge.rollouts import Example, Rollout
 
 
 def environment(tmp_path: Path, row: dict[str, Any] | None = None, **keys: Any) -> ChatEnvironment:

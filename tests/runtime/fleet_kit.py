@@ -17,6 +17,7 @@ from scavenge.core.limits.fixed import Fixed, FixedSettings
 from scavenge.core.plan import OrderSettings, Plan
 from scavenge.core.retry import RetrySettings
 from scavenge.events import Event
+from scavenge.rollouts import Example, Rollout
 from scavenge.runtime.fleet import Fleet, FleetPorts, FleetSettings, open_fleet
 from scavenge.runtime.pool import Pool
 from scavenge.runtime.ports import Environment, ModelSession
@@ -25,7 +26,7 @@ from scavenge.runtime.runner import EvalJob, EvalRun
 from scavenge.runtime.session import RequestSettings, SessionPorts
 from scavenge.runtime.sink import Sink
 from scavenge.testing.fleet import SimulatedFleet
-from scavenge.types import Endpoint, EndpointId, Example, Json, Listing, Rollout
+from scavenge.types import Endpoint, EndpointId, Json, Listing
 
 POOL = EndpointId("sim")
 

@@ -21,12 +21,13 @@ from scavenge.events import (
     RolloutFinished,
     Warned,
 )
+from scavenge.rollouts import Example, Rollout
 from scavenge.runtime.ports import Environment, ModelSession
 from scavenge.runtime.run import RunLimits
 from scavenge.testing.engine import EngineSettings
 from scavenge.testing.fleet import SimulatedFleet
 from scavenge.testing.host import SimulatedServer
-from scavenge.types import EndpointId, Example, Rollout
+from scavenge.types import EndpointId
 
 
 def servers(*names: str, slots: int = 8, cap: int | None = None, **settings: object) -> list[SimulatedServer]:

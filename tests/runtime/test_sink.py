@@ -12,10 +12,10 @@ import trio.testing
 from scavenge.core.records import parse_line
 from scavenge.edge.threads import LimitedThreads
 from scavenge.errors import ResultsError
+from scavenge.rollouts import RolloutKey, RolloutRecord
 from scavenge.runtime.ports import Threads
 from scavenge.runtime.sink import PENDING_MAX, Sink
 from scavenge.testing.sweep import cancel_at_every_step
-from scavenge.types import RolloutKey, RolloutRecord
 
 
 def record(n: int, reward: float = 1.0) -> RolloutRecord:

@@ -35,18 +35,8 @@ from scavenge.runtime.member import Member
 from scavenge.runtime.pool import Pool
 from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, ModelClient
 from scavenge.runtime.session import RequestSettings, Session, SessionPorts
-from scavenge.types import (
-    Completion,
-    Endpoint,
-    EndpointId,
-    Json,
-    Listing,
-    Messages,
-    Ok,
-    Outcome,
-    PoolStatus,
-    Reply,
-)
+from scavenge.status import PoolStatus
+from scavenge.types import Completion, Endpoint, EndpointId, Json, Listing, Messages, Ok, Outcome, Reply
 
 NamedSources = Sequence[tuple[str, EndpointSource]]
 

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import attrs
 
-from scavenge.types import Example
+from scavenge.rollouts import Example
 
 TEXT_DEPTH = 6
 

@@ -24,7 +24,7 @@ import attrs
 
 from scavenge.core.digests import DigestSet, digest
 from scavenge.core.order import FileOrder, LongestFirst, Order, Waiting, example_size
-from scavenge.types import ErrorInfo, Example, RolloutKey, RolloutRecord
+from scavenge.rollouts import ErrorInfo, Example, RolloutKey, RolloutRecord
 
 FIRST_WINDOW = 64
 WINDOW_GROWTH = 8

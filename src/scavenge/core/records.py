@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import attrs
 
 from scavenge.core.plainjson import read_json, read_json_fast, write_json
-from scavenge.types import Attempt, ErrorInfo, RolloutKey, RolloutRecord, Timing, Url, Usage
+from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord, Timing
+from scavenge.types import Attempt, Url, Usage
 
 NOTE = "scavenge_note"
 _MISSING = object()

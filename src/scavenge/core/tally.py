@@ -22,7 +22,7 @@ from scavenge.core.plan import key_digest
 from scavenge.core.records import Brief
 from scavenge.core.summary import EvalSummary, Summary
 from scavenge.events import Event, LeasesRevoked, RolloutFinished, RolloutStarted
-from scavenge.types import RolloutKey, RolloutRecord
+from scavenge.rollouts import RolloutKey, RolloutRecord
 
 
 @attrs.define(eq=False)

@@ -24,7 +24,7 @@ from scavenge.core.records import iso_time
 from scavenge.edge.results import JsonlLog
 from scavenge.errors import ResultsError
 from scavenge.events import AttemptDropped, AttemptStarted, Event, RolloutFinished, RolloutStarted
-from scavenge.types import RolloutRecord
+from scavenge.rollouts import RolloutRecord
 
 LINES_MAX = 20_000
 UNWRITTEN = (AttemptStarted, AttemptDropped, RolloutStarted)

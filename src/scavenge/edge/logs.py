@@ -31,7 +31,7 @@ from scavenge.events import (
     SourceChanged,
     Warned,
 )
-from scavenge.types import RolloutRecord
+from scavenge.rollouts import RolloutRecord
 
 LEVELS = ("debug", "info", "warning", "error")
 TALKATIVE = ("httpx", "httpcore")

@@ -25,8 +25,9 @@ from scavenge.environments.row import Row
 from scavenge.environments.template import ONLY_PROMPT, PromptMaker, Template
 from scavenge.errors import ConfigError, InfrastructureError, Problem, ScavengeError
 from scavenge.plugin import Scorer
+from scavenge.rollouts import Example, Rollout
 from scavenge.runtime.ports import Environment, ModelSession
-from scavenge.types import Completion, Example, Json, Rollout
+from scavenge.types import Completion, Json
 
 UNSCORED = "none"
 ROWS_LOOKED_AT = 16

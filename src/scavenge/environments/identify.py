@@ -14,7 +14,8 @@ from hashlib import blake2b
 
 from scavenge.core.digests import DigestPairs, digest
 from scavenge.environments.row import Row
-from scavenge.types import Example, Json
+from scavenge.rollouts import Example
+from scavenge.types import Json
 
 CONTENT_ID_BYTES = 8
 """Two of a million rows have the same digest with a chance of 3e-8; they would be taken for equal rows and counted."""

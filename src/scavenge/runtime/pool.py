@@ -31,18 +31,8 @@ from scavenge.events import (
 from scavenge.runtime.dispatcher import Dispatcher, HeldLease
 from scavenge.runtime.member import Member, mind
 from scavenge.runtime.ports import AdmissionPolicy, ModelClient, ModelTransport
-from scavenge.types import (
-    CapChanged,
-    Endpoint,
-    EndpointId,
-    EndpointStatus,
-    Healthy,
-    Misrouted,
-    Outcome,
-    PoolStatus,
-    RequestFailed,
-    Url,
-)
+from scavenge.status import EndpointStatus, PoolStatus
+from scavenge.types import CapChanged, Endpoint, EndpointId, Healthy, Misrouted, Outcome, RequestFailed, Url
 
 HEALTH_KEYS = frozenset({"model", "key", "secret", "type", "headers", "proxy"})
 """Settings whose change calls for another client, and makes a trouble that was known worthless."""

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from scavenge.types import (
-    Answer,
-    ChatRequest,
-    Completion,
-    Endpoint,
-    Example,
-    Healthy,
-    Listing,
-    Messages,
-    Outcome,
-    Rollout,
-)
+from scavenge.rollouts import Example, Rollout
+from scavenge.types import Answer, ChatRequest, Completion, Endpoint, Healthy, Listing, Messages, Outcome
 
 T = TypeVar("T")
 

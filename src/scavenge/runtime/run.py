@@ -17,9 +17,9 @@ import trio
 from scavenge.core.gates.breaker import CircuitBreaker
 from scavenge.errors import NoEndpointsError, ScavengeError, single_error
 from scavenge.events import EvalGaveUp, Observer, PoolWaiting, RolloutFinished, RunStopping
+from scavenge.rollouts import RolloutRecord
 from scavenge.runtime.pool import Pool
 from scavenge.runtime.runner import EvalRun
-from scavenge.types import RolloutRecord
 
 LOOK_EVERY_S = 1.0
 """How often a pool's stall is looked at."""

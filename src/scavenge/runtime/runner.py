@@ -20,12 +20,13 @@ from scavenge.core.ledger import Ask
 from scavenge.core.plan import Plan, Refused, RolloutTask
 from scavenge.errors import EnvironmentBroken, PoisonRequest, leaves
 from scavenge.events import EvalSized, RolloutStarted, Warned
+from scavenge.rollouts import ErrorInfo, Example, Rollout, RolloutRecord, Timing
 from scavenge.runtime.dispatcher import HeldLease
 from scavenge.runtime.pool import Pool
 from scavenge.runtime.ports import Environment, Threads
 from scavenge.runtime.session import RequestSettings, Session, SessionPorts
 from scavenge.runtime.sink import Sink
-from scavenge.types import ErrorInfo, Example, Rejected, RequestFailed, Rollout, RolloutRecord, Timing
+from scavenge.types import Rejected, RequestFailed
 
 CLOSE_WITHIN_S = 2.0
 """How long an environment may take to close."""

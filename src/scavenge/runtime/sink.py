@@ -18,8 +18,8 @@ import attrs
 import trio
 
 from scavenge.core.records import encode, storable
+from scavenge.rollouts import RolloutRecord
 from scavenge.runtime.ports import ResultLog, Threads
-from scavenge.types import RolloutRecord
 
 PENDING_MAX = 1_000
 """Records waiting to be written above which :meth:`Sink.put` holds its caller back."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import attrs
 
 from scavenge.errors import CircuitBroken
-from scavenge.types import ErrorInfo
+from scavenge.rollouts import ErrorInfo
 
 
 @attrs.define
