@@ -11,6 +11,7 @@ from typing import TypeAlias
 import attrs
 
 from scavenge.rollouts import RolloutRecord
+from scavenge.status import Picture
 from scavenge.types import Attempt, EndpointId, Url
 
 
@@ -40,10 +41,11 @@ class RunStopping:
 
 @attrs.frozen
 class EndpointJoined:
-    """An endpoint was listed for the first time, or again after it had gone."""
+    """An endpoint was listed for the first time, or again after it had gone; ``source`` is who lists it."""
 
     endpoint_id: EndpointId
     url: Url
+    source: str = ""
 
 
 @attrs.frozen
@@ -103,6 +105,21 @@ class SourceChanged:
 
 
 @attrs.frozen
+class NetworkLost:
+    """No host of the fleet is heard any more, ``hosts`` in number: this machine's network, or the way out of it."""
+
+    hosts: int
+    why: str
+
+
+@attrs.frozen
+class NetworkBack:
+    """A host is heard again after ``lost_s`` seconds."""
+
+    lost_s: float
+
+
+@attrs.frozen
 class AttemptStarted:
     """A request was sent to an endpoint."""
 
@@ -151,6 +168,14 @@ class PoolWaiting:
 
 
 @attrs.frozen
+class Stalled:
+    """Nothing has come of the run for ``quiet_s`` seconds although something is owed; ``picture`` shows everything."""
+
+    quiet_s: float
+    picture: Picture
+
+
+@attrs.frozen
 class Warned:
     """Something is wrong that does not end the run."""
 
@@ -168,7 +193,7 @@ class EvalGaveUp:
 Event: TypeAlias = (
     "RunStarted | EvalSized | RunStopping"
     " | EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft | HealthChanged | LeasesRevoked"
-    " | SourceChanged | AttemptStarted | AttemptEnded | AttemptDropped | RolloutStarted | RolloutFinished"
-    " | PoolWaiting | EvalGaveUp | Warned"
+    " | NetworkLost | NetworkBack | SourceChanged | AttemptStarted | AttemptEnded | AttemptDropped"
+    " | RolloutStarted | RolloutFinished | PoolWaiting | EvalGaveUp | Stalled | Warned"
 )
 Observer: TypeAlias = Callable[[Event], None]

@@ -1,4 +1,7 @@
-"""Frozen values that say how a fleet is doing: what people and programs are shown. No decisions here."""
+"""Frozen values that say how a fleet is doing: what people and programs are shown. No decisions here.
+
+Ages and durations are in seconds at the moment the value was made.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,48 @@ from scavenge.types import EndpointId, Url
 
 @attrs.frozen
 class EndpointStatus:
-    """How one endpoint is doing: its health's state (or ``draining``) with the reason, and its slots."""
+    """How one endpoint is doing: its health's state (or ``draining``) with the reason, its slots and its figures."""
 
     url: Url
     state: str
     why: str
     in_flight: int
     limit: int
+    """How many requests it may have in flight now."""
+    max_concurrent: int | None = None
+    source: str = ""
+    """The source that lists it."""
+    state_s: float = 0.0
+    """For how long it has been in this state."""
+    heard_s: float | None = None
+    """How long ago a byte last came from it; ``None``: never."""
+    tokens_per_s: float | None = None
+    """The speed of one stream there now, as seen; ``None``: nothing seen yet."""
+    requests: int = 0
+    """Attempts that ended there."""
+    failures: int = 0
+    """Those of them that were not ``ok``."""
+    probe_s: float | None = None
+    """How long its last answered probe took."""
+
+
+@attrs.frozen
+class LeaseStatus:
+    """Slots that are held, and for how long."""
+
+    url: Url
+    slots: int
+    age_s: float
+    revoked: bool = False
+
+
+@attrs.frozen
+class WaitingStatus:
+    """Somebody who waits for slots: how many, for how long, avoiding which endpoints."""
+
+    slots: int
+    age_s: float
+    avoid: tuple[Url, ...] = ()
 
 
 @attrs.frozen
@@ -25,3 +63,63 @@ class PoolStatus:
     endpoint_id: EndpointId
     endpoints: tuple[EndpointStatus, ...]
     waiting: int
+
+
+@attrs.frozen
+class SourceStatus:
+    """How an endpoint source is doing."""
+
+    name: str
+    endpoints: int
+    """How many endpoints its last good listing has."""
+    listing_age_s: float | None
+    """The age of its last good listing; ``None``: there was none yet."""
+    trouble: str | None = None
+    """Why it cannot say now."""
+    restarts: int = 0
+    """How often it died and was opened again."""
+
+
+@attrs.frozen
+class FleetStatus:
+    """How everything that serves is doing."""
+
+    pools: tuple[PoolStatus, ...]
+    sources: tuple[SourceStatus, ...] = ()
+    network_down_s: float | None = None
+    """For how long this machine has had no network; ``None``: it has one, or nothing tells otherwise."""
+
+
+@attrs.frozen
+class TaskStatus:
+    """A task and where it waits: the innermost lines of its stack, ``file:line function``, the outermost first."""
+
+    name: str
+    stack: tuple[str, ...]
+
+
+@attrs.frozen
+class PoolPicture:
+    """Everything about a pool: its status, who holds slots and who waits. Long lists are cut; the counts are whole."""
+
+    status: PoolStatus
+    leases: tuple[LeaseStatus, ...]
+    leases_in_all: int
+    waiting: tuple[WaitingStatus, ...]
+    places: int
+    """Sessions under way."""
+    places_waiting: int
+    """Sessions that wait for their place."""
+    stalled_s: float
+    why: str
+
+
+@attrs.frozen
+class Picture:
+    """The full picture of a run at one moment, for finding out what it waits for."""
+
+    pools: tuple[PoolPicture, ...]
+    sources: tuple[SourceStatus, ...]
+    network_down_s: float | None
+    tasks: tuple[TaskStatus, ...]
+    tasks_in_all: int

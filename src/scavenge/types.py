@@ -82,6 +82,8 @@ class Endpoint:
     draining: bool = False
     proxy: str | None = attrs.field(default=None, repr=False)
     drain_deadline: datetime | None = None
+    source: str = ""
+    """The label of the source that lists it; empty for one that no source lists."""
 
 
 @attrs.frozen
@@ -158,12 +160,20 @@ class Reply:
 
 
 class LostCause(enum.Enum):
-    """Who is to blame for a lost attempt."""
+    """Why an attempt was lost, as far as the attempt itself can tell."""
 
     SERVER = "server"
-    """The endpoint or the way to it: counts towards ejection."""
+    """The server, or the way to it, answered by refusing, resetting or cutting short."""
+    SILENT = "silent"
+    """Nothing was heard: the server's fault, unless nobody else is heard either."""
+    NETWORK = "network"
+    """Nothing could be sent from here (no route, no name): this machine's network, unless others can be reached."""
+    NAMES = "names"
+    """The resolver of this machine gave no answer for the name: its fault, or that of whoever serves the name."""
     LOCAL = "local"
-    """This machine (descriptors, all names failing, no network): nobody is blamed."""
+    """A shortage of this machine (descriptors, memory, ports): nobody is blamed."""
+    LATE = "late"
+    """This process was too busy to notice in time, or its network was lost: nobody is blamed."""
     REVOKED = "revoked"
     """The lease ended because the endpoint was found to be lost; it has been blamed already."""
 

@@ -26,6 +26,19 @@ class EndpointSource(Protocol):
 class ModelClient(Protocol):
     """Talks to one endpoint. Its connections live until :meth:`close`."""
 
+    @property
+    def heard_at(self) -> float:
+        """When a byte last came from the server itself, on any connection (Trio's clock); minus infinity: never.
+
+        A connection that was taken is no such sign: the kernel takes it for a process that is frozen.
+        """
+        ...
+
+    @property
+    def reached_at(self) -> float:
+        """When its host last gave any sign: a byte, or a connection that it took, refused or reset."""
+        ...
+
     async def ask(self, request: ChatRequest) -> Answer:
         """Send one request and wait for the whole reply. What goes wrong is an outcome, never an exception.
 
