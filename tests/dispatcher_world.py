@@ -10,7 +10,7 @@ import trio
 from scavenge.core.ledger import Ask
 from scavenge.errors import LeaseRevoked
 from scavenge.testing.driver import TrioDriver
-from slot_model import URLS
+from slot_model import LINES, URLS
 
 
 @attrs.define(eq=False)
@@ -67,6 +67,10 @@ class DispatcherWorld:
             self.ledger.set_limit(url, limit)
         self.dispatcher.settle()
 
+    def set_line(self, url, line):
+        if url in self.ledger:
+            self.ledger.set_line(url, line)
+
     def leave(self, url):
         if url in self.ledger:
             self.ledger.leave(url)
@@ -115,9 +119,11 @@ def random_life(dispatcher, rnd, steps):
 
 
 def random_poke(world, rnd, number):
-    match rnd.choice("jccccxffffrlssss"):
+    match rnd.choice("jpccccxffffrlssss"):
         case "j":
             world.set_limit(rnd.choice(URLS), rnd.choice([0, 1, 1, 2, 4]))
+        case "p":
+            world.set_line(rnd.choice(URLS), rnd.choice(LINES))
         case "l":
             world.leave(rnd.choice(URLS))
         case "c":

@@ -11,6 +11,7 @@ import math
 import attrs
 
 from scavenge.core.ledger import Ask
+from scavenge.core.pace import Line
 
 
 @attrs.define(eq=False)
@@ -19,6 +20,7 @@ class Entry:
     cap: float
     turn: int
     gone: bool = False
+    line: Line | None = None
 
 
 class SlotModel:
@@ -54,6 +56,10 @@ class SlotModel:
         entry.cap = math.inf if hard_cap is None else hard_cap
         entry.limit = min(limit, entry.cap)
         self._note_excess(url)
+
+    def set_line(self, url, line):
+        self.ledger.set_line(url, line)
+        self.entries[url].line = line
 
     def enqueue(self, ask):
         ticket = self.ledger.enqueue(ask)
@@ -149,8 +155,15 @@ class SlotModel:
         if ticket.ask.prefer in fits:
             return [ticket.ask.prefer]
         candidates = within or fits
-        rank = {url: (self.lent(url) / self.entries[url].limit, self.entries[url].turn) for url in candidates}
+        rank = {url: self._rank(url) for url in candidates}
         return [url for url in candidates if rank[url] == min(rank.values())]
+
+    def _rank(self, url):
+        """The idle ones without a speed, those with one by what a request more would be served at, the rest by load."""
+        entry, lent = self.entries[url], self.lent(url)
+        if entry.line is None:
+            return (2 if lent else 0, lent / entry.limit, entry.turn)
+        return (1, entry.line.roughly_at(lent + 1), entry.turn)
 
     def _lend(self, ticket, lease):
         assert lease.slots == ticket.ask.slots
@@ -172,6 +185,8 @@ class SlotModel:
 
 
 URLS = ["a", "b", "c", "d"]
+LINES = [None, Line(1 / 64, 1 / 1024), Line(1 / 16, 1 / 16), Line(0, 1 / 8), Line(1 / 8, 1 / 8192)]
+"""Powers of two: every cost is exact, so that what is equal is equal however it is computed."""
 
 
 def random_step(model, rnd):
@@ -179,13 +194,15 @@ def random_step(model, rnd):
     listed = [url for url, entry in model.entries.items() if not entry.gone]
     unlisted = [url for url in URLS if url not in listed]
     limit, cap = rnd.choice([0, 1, 2, 3, 5]), rnd.choice([None, None, 1, 2, 4])
-    match rnd.choice("jslqqqqwggggbbbb"):
+    match rnd.choice("jslppqqqqwggggbbbb"):
         case "j" if unlisted:
             model.join(rnd.choice(unlisted), limit, cap)
         case "s" if listed:
             model.set_limit(rnd.choice(listed), limit, cap)
         case "l" if listed and rnd.random() < 0.5:
             model.leave(rnd.choice(listed))
+        case "p" if listed:
+            model.set_line(rnd.choice(listed), rnd.choice([None, None, None, *LINES]))
         case "q":
             model.enqueue(random_ask(rnd))
         case "w" if model.queue:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from scavenge.core.ledger import Ask, SlotLedger
-from slot_model import URLS, SlotModel, run_random_steps
+from slot_model import LINES, URLS, SlotModel, run_random_steps
 
 LIMITS = st.integers(0, 5)
 CAPS = st.none() | st.integers(1, 6)
@@ -45,6 +45,11 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), limit=LIMITS, cap=CAPS)
     def set_limit(self, data, limit, cap):
         self.model.set_limit(data.draw(st.sampled_from(self.listed)), limit, cap)
+
+    @precondition(lambda self: self.listed)
+    @rule(data=st.data(), line=st.sampled_from(LINES))
+    def set_line(self, data, line):
+        self.model.set_line(data.draw(st.sampled_from(self.listed)), line)
 
     @rule(ask=ASKS)
     def enqueue(self, ask):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scavenge.core.ledger import Ask, SlotLedger
+from scavenge.core.pace import Line
 from scavenge.errors import UsageError
 
 
@@ -24,8 +25,82 @@ def take(ledger, *asks):
 
 def test_the_least_loaded_endpoint_is_chosen_by_the_part_of_its_limit_that_is_lent():
     ledger = make(small=2, large=4)
-    assert take(ledger, *[Ask((n,)) for n in range(6)]).count("large") == 4
+    assert take(ledger, *[Ask((n,)) for n in range(3)]) == ["small", "large", "large"]
+    assert take(ledger, *[Ask((n,)) for n in range(3)]).count("large") == 2
     assert (ledger.lent("small"), ledger.lent("large")) == (2, 4)
+
+
+def with_lines(ledger, **lines):
+    for url, line in lines.items():
+        ledger.set_line(url, line)
+    return ledger
+
+
+FAST, SLOW = Line(1 / 64, 1 / 1024), Line(1 / 8, 1 / 8)
+
+
+def test_a_request_goes_where_it_is_expected_to_be_done_first_however_full_that_is():
+    ledger = with_lines(make(slow=8, fast=32), fast=FAST, slow=SLOW)
+    assert take(ledger, *[Ask((n,)) for n in range(32)]) == ["fast"] * 32
+    assert take(ledger, Ask((40,))) == ["slow"], "nobody waits while a slot is free"
+
+
+def test_endpoints_of_equal_speed_are_filled_evenly_until_one_is_full():
+    ledger = with_lines(make(large=64, small=16), large=FAST, small=FAST)
+    assert take(ledger, *[Ask((n,)) for n in range(32)]) == ["large", "small"] * 16
+    assert take(ledger, *[Ask((n,)) for n in range(49)]) == ["large"] * 48
+
+
+def test_endpoints_of_equal_speed_take_turns():
+    ledger = with_lines(make(a=4, b=4), a=FAST, b=FAST)
+    served = []
+    for number in range(4):
+        served += take(ledger, Ask((number,)))
+        ledger.give_back(ledger.leases_on(served[-1])[0])
+    assert served == ["a", "b", "a", "b"]
+
+
+def test_an_endpoint_of_unknown_speed_gets_one_request_that_tells_it_and_more_only_when_the_others_are_full():
+    ledger = with_lines(make(slow=2, new=4, newer=1), slow=SLOW)
+    assert take(ledger, *[Ask((n,)) for n in range(6)]) == ["new", "newer", "slow", "slow", "new", "new"]
+    ledger.give_back(ledger.leases_on("slow")[0])
+    ledger.set_line("new", FAST)
+    assert take(ledger, *[Ask((n,)) for n in range(2)]) == ["new", "slow"]
+
+
+def test_without_any_speed_the_load_decides():
+    ledger = with_lines(make(a=4, b=2), a=FAST, b=SLOW)
+    with_lines(ledger, a=None, b=None)
+    assert take(ledger, *[Ask((n,)) for n in range(4)]) == ["a", "b", "a", "b"]
+
+
+def test_an_endpoint_that_joins_anew_has_no_speed_until_it_is_told_again():
+    ledger = with_lines(make(a=4, b=4), a=FAST, b=SLOW)
+    take(ledger, Ask((0,), prefer="a"))
+    ledger.leave("a")
+    ledger.join("a", 4)
+    assert take(ledger, Ask((1,))) == ["b"], "its one request still runs"
+
+
+def test_the_speed_changes_nothing_for_who_prefers_or_avoids_an_endpoint():
+    ledger = with_lines(make(fast=4, slow=4), fast=FAST, slow=SLOW)
+    assert take(ledger, Ask((0,), prefer="slow"), Ask((1,), avoid=frozenset(["fast"]))) == ["slow", "slow"]
+
+
+def test_the_endpoint_that_is_kept_free_is_one_with_room_though_a_faster_one_is_full():
+    ledger = with_lines(make(fast=2, slow=2), fast=FAST, slow=SLOW)
+    take(ledger, *[Ask((0,), prefer="fast")] * 2, Ask((0,), prefer="slow"))
+    assert take(ledger, Ask((1,), 2)) == []
+    assert ledger.kept.account.url == "slow"
+
+
+def test_a_group_before_the_one_that_an_idle_endpoint_is_kept_for_goes_where_it_stays_within_the_limit():
+    ledger = make(small=2, large=8)
+    take(ledger, Ask((0,), prefer="small"), *[Ask((0,), prefer="large")] * 5)
+    assert take(ledger, Ask((5,), 4)) == []
+    assert ledger.kept.account.url == "small"
+    ledger.give_back(ledger.leases_on("small")[0])
+    assert take(ledger, Ask((1,), 3)) == ["large", "small"]
 
 
 def test_equally_loaded_endpoints_take_turns_and_a_newcomer_waits_for_its_own():
@@ -254,6 +329,7 @@ def test_an_ask_for_no_slots_is_refused(slots):
         (lambda ledger: ledger.join("new", 1, 0), "new: hard_cap: expected an integer ≥ 1 or None, got 0"),
         (lambda ledger: ledger.set_limit("a", -1), "a: limit: expected"),
         (lambda ledger: ledger.set_limit("new", 1), "new is not an endpoint of this pool"),
+        (lambda ledger: ledger.set_line("new", None), "new is not an endpoint of this pool"),
         (lambda ledger: ledger.leave("new"), "new is not an endpoint of this pool"),
         (lambda ledger: ledger.give_back(make_lease(make(a=1))), "a lease on a is given back that is not held"),
         (lambda ledger: ledger.give_back(make_lease(make(z=1))), "a lease on z is given back that is not held"),

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from dispatcher_world import DispatcherWorld, random_life
 from scavenge.core.ledger import Ask, SlotLedger
 from scavenge.runtime.dispatcher import Dispatcher
-from slot_model import URLS
+from slot_model import LINES, URLS
 
 SOME_URL = st.sampled_from(URLS)
 
@@ -42,6 +42,10 @@ class DispatcherMachine(RuleBasedStateMachine):
     @rule(url=SOME_URL, limit=st.integers(0, 4))
     def set_limit(self, url, limit):
         self.world.set_limit(url, limit)
+
+    @rule(url=SOME_URL, line=st.sampled_from(LINES))
+    def set_line(self, url, line):
+        self.world.set_line(url, line)
 
     @rule(url=SOME_URL)
     def leave(self, url):

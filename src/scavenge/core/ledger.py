@@ -29,7 +29,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from scavenge.core.picker import Account, Lease, Picker, check_limits
+from scavenge.core.pace import Line as PaceLine
+from scavenge.core.picker import EMPTY, Account, Lease, Picker, check_limits
 from scavenge.core.waiting import Ask, Key, Line, Queue, Ticket
 from scavenge.errors import UsageError
 from scavenge.types import Url
@@ -70,7 +71,7 @@ class SlotLedger:
             self._picker.add(account)
         elif not account.gone:
             raise UsageError(f"{url} has joined already: set its limit instead")
-        account.gone = False
+        account.gone, account.line = False, None
         account.turn = self._turns
         self._resize(account, limit, hard_cap)
 
@@ -91,6 +92,12 @@ class SlotLedger:
         """
         check_limits(url, limit, hard_cap)
         self._resize(self._account(url), limit, hard_cap)
+
+    def set_line(self, url: Url, line: PaceLine | None) -> None:
+        """Note how fast an endpoint is until it joins anew. Raises :class:`UsageError` when it is not there."""
+        account = self._account(url)
+        account.line = line
+        self._picker.refresh(account)
 
     def enqueue(self, ask: Ask) -> Ticket:
         """Queue an ask; :meth:`grant` serves it."""
@@ -131,23 +138,19 @@ class SlotLedger:
 
     def __contains__(self, url: Url) -> bool:
         """Whether an endpoint has joined and not left."""
-        account = self._picker.accounts.get(url)
-        return account is not None and not account.gone
+        return url in self._picker.accounts and not self._picker.accounts[url].gone
 
     def lent(self, url: Url) -> int:
         """How many slots are lent on an endpoint; 0 when it is unknown."""
-        account = self._picker.accounts.get(url)
-        return 0 if account is None else account.lent
+        return self._picker.accounts.get(url, EMPTY).lent
 
     def free(self, url: Url) -> int:
         """How many slots can still be lent within an endpoint's limit; 0 when it is unknown."""
-        account = self._picker.accounts.get(url)
-        return 0 if account is None else max(0, account.room)
+        return max(0, self._picker.accounts.get(url, EMPTY).room)
 
     def leases_on(self, url: Url) -> tuple[Lease, ...]:
         """The leases that are held on an endpoint, the oldest first."""
-        account = self._picker.accounts.get(url)
-        return () if account is None else tuple(account.leases.values())
+        return tuple(self._picker.accounts.get(url, EMPTY).leases.values())
 
     def fits_ever(self, slots: int) -> bool:
         """Whether an endpoint that has joined, shut or not, could hold so many slots at once."""
@@ -269,12 +272,9 @@ class SlotLedger:
 
     def _first_group(self) -> Ticket | None:
         """The first ticket for several slots that an open endpoint can hold."""
-        best = None
-        for line in self._queue.lines.values():
-            if line.slots > 1 and self._picker.able(line.slots):
-                head = self._queue.head(line)
-                best = head if best is None or head.key < best.key else best
-        return best
+        lines = self._queue.lines.values()
+        heads = [self._queue.head(line) for line in lines if line.slots > 1 and self._picker.able(line.slots)]
+        return min(heads, key=lambda ticket: ticket.key, default=None)
 
     def _keep_for(self, group: Ticket) -> bool:
         """Keep an endpoint free for a group; tell whether that is news."""
@@ -282,7 +282,7 @@ class SlotLedger:
             if self.kept.ticket is group:
                 return False
             self._free_kept(self.kept)
-        account = next(self._picker.able_by_load(group.ask.slots, group.barred))
+        account = next(self._picker.able_by_cost(group.ask.slots, group.barred))
         self.kept = Kept(group, account)
         self._picker.hide(account, True)
         return True

@@ -1,8 +1,8 @@
-"""Which endpoint is the least loaded that will do. Knows accounts and numbers of slots; not who asks, nor the queue.
+"""Where a request is expected to be done first. Knows accounts, slots and speeds; not who asks, nor the queue.
 
-The accounts are the leaves of a tournament tree: an inner node knows the least loaded account below it, the most room
-and the largest reach. Changing an account and finding the best one cost O(log n); an account that is barred costs a
-search one more O(log n).
+The accounts are the leaves of a tournament tree: an inner node knows the best account below it, the most room, the
+largest reach, and the largest reach of an idle one. Changing an account and finding the best one for a single slot cost
+O(log n), since the full ones come last; an account that is barred costs a search one more O(log n).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator, Set
 
 import attrs
 
+from scavenge.core.pace import Line
 from scavenge.errors import UsageError
 from scavenge.types import Url
 
@@ -41,7 +42,9 @@ class Account:
     lent: int = 0
     gone: bool = False
     turn: int = 0
-    """When it was last chosen, or joined: the lower goes first among equally loaded ones."""
+    """When it was last chosen, or joined: the lower goes first among those of equal cost."""
+    line: Line | None = None
+    """How fast it is at which load, if that is known."""
     hidden: bool = False
     """Whether it is kept out of the choice."""
     leaf: int = -1
@@ -51,6 +54,20 @@ class Account:
     def load(self) -> float:
         """The part of the limit that is lent."""
         return self.lent / self.limit if self.limit else math.inf
+
+    @property
+    def cost(self) -> float:
+        """What choosing it costs, the lower the better.
+
+        First the idle ones whose speed is not known: one request tells it. Then those with room whose speed is known:
+        minus the tokens per second of one more request, roughly. Then the other ones with room, and last the full ones,
+        by load: no endpoint is filled up before its first reply tells what it is worth, unless the others are full.
+        """
+        if self.lent >= self.limit:
+            return self.load
+        if self.line is None:
+            return self.load if self.lent else -math.inf
+        return -1 / self.line.roughly_at(self.lent + 1)
 
     @property
     def room(self) -> int:
@@ -73,11 +90,12 @@ class Account:
 
     def rank(self, slots: int) -> tuple[bool, float, int, int]:
         """Among the accounts that fit so many slots, the lowest is the one to choose."""
-        return (slots > self.room, self.load, self.turn, self.leaf)
+        return (slots > self.room, self.cost, self.turn, self.leaf)
 
 
 _NOTHING = (math.inf, 0, 0)
-_EMPTY = Account(Url(""))
+EMPTY = Account(Url(""))
+"""Stands where there is none; nothing changes it."""
 
 
 @attrs.define(eq=False)
@@ -89,11 +107,12 @@ class Picker:
     """
 
     accounts: dict[Url, Account] = attrs.field(factory=dict)
-    _leaves: list[Account] = attrs.field(factory=lambda: [_EMPTY])
+    _leaves: list[Account] = attrs.field(factory=lambda: [EMPTY])
     _free_leaves: list[int] = attrs.field(factory=lambda: [0])
     _best: list[tuple[float, int, int]] = attrs.field(factory=lambda: [_NOTHING, _NOTHING])
     _room: list[float] = attrs.field(factory=lambda: [0, 0])
     _reach: list[float] = attrs.field(factory=lambda: [0, 0])
+    _idle: list[float] = attrs.field(factory=lambda: [0, 0])
     _reaches: list[float] = attrs.field(factory=list)
 
     def add(self, account: Account) -> None:
@@ -110,7 +129,7 @@ class Picker:
         """Forget an account, which must be shut."""
         del self._reaches[bisect_left(self._reaches, account.reach)]
         del self.accounts[account.url]
-        self._leaves[account.leaf] = _EMPTY
+        self._leaves[account.leaf] = EMPTY
         heapq.heappush(self._free_leaves, account.leaf)
 
     def resize(self, account: Account, limit: int, hard_cap: int | None) -> bool:
@@ -132,11 +151,14 @@ class Picker:
         self.refresh(account)
 
     def refresh(self, account: Account) -> None:
-        """Bring the tree up to date with what an account has lent."""
+        """Bring the tree up to date with what an account has lent and how fast it is."""
         best, room = self._best, self._room
         node = len(self._leaves) + account.leaf
-        best[node] = _NOTHING if account.hidden else (account.load, account.turn, account.leaf)
+        best[node] = _NOTHING if account.hidden else (account.cost, account.turn, account.leaf)
         room[node] = 0 if account.hidden else account.room
+        idle = 0 if account.hidden or account.lent else account.reach
+        if self._idle[node] != idle:
+            _put(self._idle, node, idle)
         while node := node >> 1:
             left, right = 2 * node, 2 * node + 1
             better = best[left] if best[left] < best[right] else best[right]
@@ -146,10 +168,7 @@ class Picker:
             best[node], room[node] = better, most
 
     def _refresh_reach(self, account: Account) -> None:
-        node = len(self._leaves) + account.leaf
-        self._reach[node] = account.reach
-        while node := node >> 1:
-            self._reach[node] = max(self._reach[2 * node], self._reach[2 * node + 1])
+        _put(self._reach, len(self._leaves) + account.leaf, account.reach)
 
     def able(self, slots: int) -> int:
         """How many open endpoints can hold so many slots, now or once they are idle."""
@@ -165,7 +184,7 @@ class Picker:
         )
 
     def choose(self, slots: int, barred: Set[Url]) -> Account | None:
-        """The least loaded endpoint on which so many slots can be lent now; one above its limit only if it must be.
+        """The best endpoint on which so many slots can be lent now; one above its limit only if it must be.
 
         Hidden ones are not looked at.
         """
@@ -173,19 +192,16 @@ class Picker:
             top = self._leaves[self._best[1][2]]
             if top.room >= slots and top.url not in barred:
                 return top
-            if (found := next(self._by_load(self._room, slots, barred), None)) is not None:
+            if (found := next(self._by_cost(self._room, slots, barred), None)) is not None:
                 return found
-        if slots > 1 and self._best[1][0] == 0:
-            found = next(self._by_load(self._reach, slots, barred), None)
-            return found if found is not None and found.lent == 0 and not found.hidden else None
-        return None
+        return next(self._by_cost(self._idle, slots, barred), None) if slots > 1 else None
 
-    def able_by_load(self, slots: int, barred: Set[Url]) -> Iterator[Account]:
-        """The open endpoints that can hold so many slots, now or once they are idle, the least loaded first."""
-        return self._by_load(self._reach, slots, barred)
+    def able_by_cost(self, slots: int, barred: Set[Url]) -> Iterator[Account]:
+        """The open endpoints that can hold so many slots, now or once they are idle, the best first."""
+        return self._by_cost(self._reach, slots, barred)
 
-    def _by_load(self, most: list[float], slots: int, barred: Set[Url]) -> Iterator[Account]:
-        """The accounts with at least ``slots`` of what ``most`` measures, the least loaded first."""
+    def _by_cost(self, most: list[float], slots: int, barred: Set[Url]) -> Iterator[Account]:
+        """The accounts with at least ``slots`` of what ``most`` measures, the best first."""
         open_nodes = [(self._best[1], 1)] if most[1] >= slots else []
         while open_nodes:
             _, node = heapq.heappop(open_nodes)
@@ -200,14 +216,25 @@ class Picker:
 
     def _grow(self) -> None:
         size = len(self._leaves)
-        self._leaves += [_EMPTY] * size
+        self._leaves += [EMPTY] * size
         self._free_leaves = list(range(size, 2 * size))
         self._best = [_NOTHING] * (4 * size)
         self._room = [0] * (4 * size)
         self._reach = [0] * (4 * size)
+        self._idle = [0] * (4 * size)
         for account in self.accounts.values():
             self.refresh(account)
             self._refresh_reach(account)
+
+
+def _put(most: list[float], node: int, value: float) -> None:
+    """Set a leaf of a tree of maxima, and what is above it."""
+    most[node] = value
+    while node := node >> 1:
+        above = max(most[2 * node], most[2 * node + 1])
+        if most[node] == above:
+            break
+        most[node] = above
 
 
 def check_limits(url: Url, limit: int, hard_cap: int | None) -> None:
