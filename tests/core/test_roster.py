@@ -102,8 +102,36 @@ def test_the_first_source_wins_an_endpoint_and_the_second_takes_over_when_it_let
     assert roster.update(1, listing(theirs)) == (Added(theirs),)
     assert roster.update(0, listing(mine, B)) == (Changed(mine, ("max_concurrent",)), Added(B))
     assert roster.update(1, listing(theirs)) == ()
-    roster.update(0, listing(B))
-    assert roster.update(0, listing(B)) == (Changed(theirs, ("max_concurrent", "draining")),)
+    assert roster.update(0, listing(B)) == (Changed(theirs, ("max_concurrent",)),)
+    assert roster.update(0, listing(B)) == ()
+
+
+def test_an_endpoint_that_all_its_sources_let_go_drains_and_is_gone_with_the_last_of_them():
+    roster = Roster.of(2)
+    for source in (0, 1):
+        roster.update(source, listing(A, B))
+    assert roster.update(0, listing(B)) == ()
+    assert roster.update(1, listing(B)) == (Changed(DRAINING_A, ("draining",)),)
+    assert roster.update(0, listing(B)) == ()
+    assert roster.update(1, listing(B)) == (Removed(DRAINING_A),)
+
+
+def test_a_change_of_hands_alone_is_told_by_the_sources_name():
+    mine, theirs = attrs.evolve(A, source="mine"), attrs.evolve(A, source="theirs")
+    roster = Roster.of(2)
+    roster.update(0, listing(mine, B))
+    assert roster.update(1, listing(theirs)) == ()
+    assert roster.update(0, listing(B)) == (Changed(theirs, ("source",)),)
+    assert roster.update(0, listing(mine, B)) == (Changed(mine, ("source",)),)
+
+
+def test_a_source_that_says_nothing_more_keeps_its_endpoints_whatever_another_says():
+    roster = Roster.of(2)
+    roster.update(0, listing(A))
+    for _ in range(3):
+        roster.update(1, listing(B))
+        roster.update(1, listing())
+    assert A in list(roster)
 
 
 def test_one_sources_empty_listing_takes_nothing_from_the_other():
@@ -113,6 +141,15 @@ def test_one_sources_empty_listing_takes_nothing_from_the_other():
     roster.update(0, listing())
     assert roster.update(0, listing()) == (Removed(A),)
     assert list(roster) == [B]
+
+
+def test_an_answer_that_lacks_another_endpoint_each_time_loses_none_of_them():
+    roster, c = Roster.of(1), endpoint("c")
+    roster.update(0, listing(A, B, c))
+    for step in range(9):
+        changes = roster.update(0, listing(*[one for index, one in enumerate((A, B, c)) if index != step % 3]))
+        assert all(isinstance(change, Changed) for change in changes)
+    assert len(list(roster)) == 3
 
 
 NAMES = st.sets(st.sampled_from("abcd"))

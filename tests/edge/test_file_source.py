@@ -85,6 +85,13 @@ def test_a_file_in_the_making_is_no_listing(tmp_path, data, says):
     assert says in error_of(file)
 
 
+def test_a_file_of_python_is_read_and_never_run(tmp_path):
+    file = tmp_path / "endpoints.py"
+    file.write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')\n")
+    error_of(file)
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_a_missing_file_a_folder_and_a_pipe_are_told_apart(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert "no such file" in error_of(tmp_path / "none.toml")

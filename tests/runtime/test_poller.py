@@ -2,141 +2,221 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 import trio
+import trio.testing
+from source_kit import STANDS, Heard, Mortal, Scripted, endpoint
 
-from scavenge.core.roster import Added, Change, Changed, Removed
-from scavenge.errors import ConfigError, Problem, SourceError
-from scavenge.events import Event, SourceChanged
-from scavenge.runtime.poller import Poller
-from scavenge.types import BadRow, CheckedListing, Endpoint, EndpointId, Listing, Url
+from scavenge.core.roster import Added, Changed, Removed
+from scavenge.errors import ConfigError, PluginError, SourceError
+from scavenge.status import SourceStatus
+from scavenge.types import Listing
 
-
-def endpoint(name: str) -> Endpoint:
-    return Endpoint(EndpointId("pool"), "m", Url(name))
-
-
-def check(listing: Listing, present: Sequence[Endpoint]) -> CheckedListing:
-    """Rows are names; one that begins with ``bad`` is a bad row of nobody in particular."""
-    names = [str(row) for row in listing.endpoints]
-    bad = [name for name in names if name[0] == "!"]
-    return CheckedListing(tuple(endpoint(name) for name in names if name not in bad), tuple(map(bad_row, bad)))
-
-
-def bad_row(name: str) -> BadRow:
-    return BadRow((Problem("listing", f"{name} is bad"),), EndpointId("other"), None, 0)
-
-
-class Scripted:
-    """Answers with the next step of its script each time; a step may be names, an error, or a wait."""
-
-    def __init__(self, *steps: object) -> None:
-        self.steps = list(steps)
-        self.asked = 0
-
-    async def list_endpoints(self) -> Listing:
-        self.asked += 1
-        step = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
-        await trio.lowlevel.checkpoint()
-        if isinstance(step, BaseException):
-            raise step
-        if isinstance(step, float):
-            await trio.sleep(step)
-            step = "a"
-        return step if not isinstance(step, str) else Listing(step.split())  # type: ignore[return-value,arg-type]
-
-
-class Heard:
-    def __init__(self, *sources: object, elastic: bool = True) -> None:
-        self.changes: list[Change] = []
-        self.events: list[Event] = []
-        named = [(f"source{index}", source) for index, source in enumerate(sources)]
-        self.poller = Poller(named, check, self.changes.extend, self.events.append, 10.0, elastic)  # type: ignore[arg-type]
-
-    @property
-    def told(self) -> list[tuple[bool, str]]:
-        return [(event.ok, event.message) for event in self.events if isinstance(event, SourceChanged)]
-
-    async def run(self, seconds: float) -> None:
-        with trio.move_on_after(seconds):
-            async with trio.open_nursery() as nursery:
-                for index in range(len(self.poller.sources)):
-                    nursery.start_soon(self.poller.run_source, index)
+# --- the start
 
 
 async def test_the_first_listing_is_there_before_the_start(autojump_clock):
     heard = Heard(Scripted("a b"))
-    await heard.poller.ask_first()
+    await heard.run(0)
     assert heard.changes == [Added(endpoint("a")), Added(endpoint("b"))]
     assert trio.current_time() == 0
 
 
+async def test_without_any_source_a_start_waits_for_nothing(autojump_clock):
+    await Heard().run(1)
+    assert trio.current_time() == 1
+
+
 async def test_every_wrong_row_of_every_source_is_told_at_the_start(autojump_clock):
-    heard = Heard(Scripted("a !x !y"), Scripted("!z"))
-    with pytest.raises(ConfigError) as caught:
-        await heard.poller.ask_first()
-    assert [problem.what for problem in caught.value.problems] == ["!x is bad", "!y is bad", "!z is bad"]
+    error = await Heard(Scripted("a !x !y"), Scripted("!z")).refused()
+    assert isinstance(error, ConfigError)
+    assert [problem.what for problem in error.problems] == ["!x is bad", "!y is bad", "!z is bad"]
 
 
 async def test_a_source_that_fails_at_the_start_is_waited_for_only_when_elastic(autojump_clock):
     failing = Scripted(SourceError("source0: no such file"))
-    await Heard(failing).poller.ask_first()
-    with pytest.raises(ConfigError, match=r"^source0: no such file$"):
-        await Heard(failing, elastic=False).poller.ask_first()
+    heard = Heard(failing)
+    await heard.run(0)
+    assert heard.told == [(False, "source0: no such file; it has listed nothing yet")]
+    error = await Heard(failing, elastic=False).refused()
+    assert isinstance(error, ConfigError)
+    assert str(error) == "source0: no such file"
 
 
 async def test_a_source_that_hangs_at_the_start_holds_an_elastic_run_back_for_seconds_only(autojump_clock):
-    heard = Heard(Scripted(1e9))
-    await heard.poller.ask_first()
+    heard = Heard(Scripted(20.0), Scripted("b"))
+    await heard.run(0)
     assert trio.current_time() == 5
-    assert "no answer within 5 s" in heard.told[0][1]
+    assert heard.told == [(False, "no answer within 5 s; it has listed nothing yet")]
+    assert heard.changes == [Added(endpoint("b", "source1"))]
+
+
+async def test_a_slow_first_answer_is_taken_after_the_start(autojump_clock):
+    heard = Heard(Scripted(20.0))
+    await heard.run(16)
+    assert heard.changes == [Added(endpoint("a"))]
+    assert heard.told[-1] == (True, "readable again after 0:15")
+
+
+async def test_a_run_that_is_not_elastic_gives_a_source_a_minute(autojump_clock):
+    heard = Heard(Scripted(59.0), elastic=False)
+    await heard.run(0)
+    assert heard.changes == [Added(endpoint("a"))]
+    error = await Heard(Scripted(61.0), elastic=False).refused()
+    assert str(error) == "source0: no answer within 60 s"
+
+
+async def test_answers_at_the_start_are_taken_in_the_order_of_the_sources(autojump_clock):
+    slow, quick = Scripted(3.0), Scripted("a")
+    heard = Heard(slow, quick)
+    await heard.run(0)
+    assert heard.changes == [Added(endpoint("a", "source0"))]
+
+
+async def test_a_source_waits_until_its_first_answer_was_taken(autojump_clock):
+    quick = Scripted("a", SourceError("gone"))
+    heard = Heard(quick, Scripted(1e9), interval_s=1.0)
+    await heard.run(0)
+    assert heard.changes == [Added(endpoint("a"))]
+    assert quick.asked <= 2
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+async def test_a_source_that_cannot_be_opened_at_the_start_is_its_plugins_error_at_once(autojump_clock, elastic):
+    broken = Mortal(opening=[ConnectionError("nobody there")])
+    error = await Heard(broken, Scripted(1e9), elastic=elastic).refused()
+    assert isinstance(error, PluginError)
+    assert str(error) == "plugin plugin: source0 cannot be opened: ConnectionError: nobody there"
+    assert trio.current_time() == 0
+    error = await Heard(Scripted("a"), Mortal(opening=[OSError()]), elastic=elastic).refused()
+    assert str(error) == "plugin source1: source1 cannot be opened: OSError"
+
+
+async def test_a_source_that_opens_slowly_is_waited_for_like_one_that_answers_slowly(autojump_clock):
+    elastic = Heard(Mortal(opening=[50.0]))
+    await elastic.run(46)
+    assert elastic.changes == [Added(endpoint("a"))]
+    error = await Heard(Mortal(opening=[1e9]), elastic=False).refused()
+    assert "within 60 s" in str(error)
+
+
+async def test_without_elastic_a_source_is_asked_once_and_stays_open_for_what_it_lists(autojump_clock):
+    mortal = Mortal("lives")
+    heard = Heard(mortal, elastic=False)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(heard.poller.run_poller)
+        await trio.sleep(1000)
+        assert mortal.open_now == 1
+        nursery.cancel_scope.cancel()
+    assert (mortal.open_now, len(mortal.opened_at)) == (0, 1)
+    asked = Scripted("a", "b")
+    await Heard(asked, elastic=False).run(1000)
+    assert asked.asked == 1
+
+
+async def test_without_elastic_a_source_that_dies_later_is_told_and_not_opened_again(autojump_clock):
+    mortal = Mortal(ConnectionError("watch lost"))
+    heard = Heard(mortal, elastic=False)
+    await heard.run(1000)
+    assert heard.told == [(False, f"died: ConnectionError: watch lost{STANDS}")]
+    assert heard.changes == [Added(endpoint("a"))]
+    assert mortal.opened_at == [0]
+
+
+# --- listings
 
 
 async def test_a_failing_source_keeps_its_last_listing_and_is_told_of_once_at_each_change(autojump_clock):
     steps = ["a b", SourceError("half a file"), SourceError("half a file"), SourceError("gone"), "a b"]
     heard = Heard(Scripted(*steps))
-    await heard.poller.ask_first()
     await heard.run(100)
     assert heard.changes == [Added(endpoint("a")), Added(endpoint("b"))]
-    stands = "; the last good listing stands"
-    assert heard.told == [(False, f"half a file{stands}"), (False, f"gone{stands}"), (True, "readable again")]
+    stands = "; the last good listing, 2 endpoints, stands"
+    assert heard.told == [
+        (False, f"half a file{stands}"), (False, f"gone{stands}"), (True, "readable again after 0:30"),
+    ]  # fmt: skip
+
+
+async def test_the_status_tells_the_age_of_the_listing_that_stands(autojump_clock):
+    heard = Heard(Scripted("a b", SourceError("gone")), Scripted(SourceError("never")), Scripted("c d e"))
+    await heard.run(65)
+    assert heard.poller.status(trio.current_time()) == (
+        SourceStatus("source0", 2, 65.0, "gone", 0),
+        SourceStatus("source1", 0, None, "never", 0),
+        SourceStatus("source2", 3, 5.0, None, 0),
+    )
 
 
 async def test_a_plugin_that_raises_or_returns_something_else_costs_only_its_listing(autojump_clock):
-    heard = Heard(Scripted("a", KeyError("bug"), ["no listing"], ExceptionGroup("g", [ValueError("x")]), "a"))
-    await heard.poller.ask_first()
+    group = ExceptionGroup("g", [ValueError("x"), ValueError("x"), ExceptionGroup("h", [SourceError("y")])])
+    heard = Heard(Scripted("a", KeyError("bug"), ["no listing"], group, Listing(7), "a"))  # type: ignore[arg-type]
     await heard.run(100)
     assert heard.changes == [Added(endpoint("a"))]
-    assert [message.split(";")[0] for ok, message in heard.told if not ok] == [
-        "KeyError: 'bug'", "list_endpoints() returned list, not a Listing", "ExceptionGroup: g (1 sub-exception)",
-    ]  # fmt: skip
+    assert [message.split("; the")[0] for ok, message in heard.told if not ok] == [
+        "KeyError: 'bug'",
+        "list_endpoints() returned list, not a Listing",
+        "ValueError: x; y",
+        "TypeError: 'int' object is not iterable",
+    ]
+    assert heard.poller.status(0)[0].restarts == 0
+
+
+async def test_an_error_that_cannot_say_what_it_is_is_told_by_its_name(autojump_clock):
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise LookupError("no text")
+
+    heard = Heard(Scripted("a", Mute()))
+    await heard.run(15)
+    assert heard.told == [(False, f"Mute{STANDS}")]
+
+
+async def test_what_a_source_raises_is_told_on_one_line_that_ends(autojump_clock):
+    heard = Heard(Scripted("a", SourceError("<html>\n" + "x" * 100_000)))
+    await heard.run(15)
+    ((_, message),) = heard.told
+    assert "\n" not in message
+    assert len(message) < 600
 
 
 async def test_a_source_that_hangs_is_asked_again_and_does_not_hold_up_another(autojump_clock):
     hanging, good = Scripted("a", 1e9, "a"), Scripted("b", "b c")
     heard = Heard(hanging, good)
-    await heard.poller.ask_first()
     await heard.run(100)
-    assert Added(endpoint("c")) in heard.changes
+    assert Added(endpoint("c", "source1")) in heard.changes
     assert hanging.asked >= 3
     assert good.asked >= 9
-    assert heard.told[0] == (False, "no answer within 60 s; the last good listing stands")
+    assert heard.told[0] == (False, f"no answer within 60 s{STANDS}")
 
 
 async def test_a_source_that_polls_long_may_hold_its_answer(autojump_clock):
     source = Scripted("a", 3600.0)
     source.long_poll = True  # type: ignore[attr-defined]
     heard = Heard(source)
-    await heard.poller.ask_first()
     await heard.run(10_000)
     assert heard.told == []
+    assert source.asked == 4
+
+
+async def test_a_source_that_polls_long_may_not_hold_its_first_answer(autojump_clock):
+    source = Scripted(3600.0, "a", 3600.0)
+    source.long_poll = True  # type: ignore[attr-defined]
+    heard = Heard(source)
+    await heard.run(3000)
+    assert [ok for ok, _ in heard.told] == [False, True]
+    assert heard.changes == [Added(endpoint("a"))]
+    assert source.asked == 3
+
+
+async def test_a_source_that_answers_at_once_is_asked_no_more_often_than_the_interval_says(autojump_clock):
+    quick = Scripted("a")
+    quick.long_poll = True  # type: ignore[attr-defined]
+    await Heard(quick).run(99)
+    assert quick.asked == 10
 
 
 async def test_a_bad_row_is_left_out_and_told_of_once_until_it_is_right(autojump_clock):
     heard = Heard(Scripted("a", "a !x", "a !x", "a !x !y", "a"))
-    await heard.poller.ask_first()
     await heard.run(100)
     assert heard.changes == [Added(endpoint("a"))]
     assert heard.told == [
@@ -149,14 +229,12 @@ async def test_a_bad_row_is_left_out_and_told_of_once_until_it_is_right(autojump
 async def test_a_file_that_is_broken_elsewhere_each_time_is_told_of_once(autojump_clock):
     steps = ["a", *(SourceError(f"line {line}: half a row") for line in (5, 6, 17)), "a"]
     heard = Heard(Scripted(*steps))
-    await heard.poller.ask_first()
     await heard.run(100)
     assert [ok for ok, _ in heard.told] == [False, True]
 
 
 async def test_a_row_that_is_right_again_is_told_while_another_is_still_wrong(autojump_clock):
     heard = Heard(Scripted("a", "a !x !y", "a !y", "a"))
-    await heard.poller.ask_first()
     await heard.run(100)
     assert [message for ok, message in heard.told if ok] == [
         "no longer so: listing: !x is bad; this row is left out", "every row is right again",
@@ -165,6 +243,26 @@ async def test_a_row_that_is_right_again_is_told_while_another_is_still_wrong(au
 
 async def test_an_endpoint_that_vanishes_drains_and_then_goes(autojump_clock):
     heard = Heard(Scripted("a b", "b"))
-    await heard.poller.ask_first()
     await heard.run(25)
     assert [type(change) for change in heard.changes] == [Added, Added, Changed, Removed]
+
+
+async def test_an_empty_listing_drains_to_zero_when_it_comes_twice(autojump_clock):
+    heard = Heard(Scripted("a", ""))
+    await heard.run(15)
+    assert heard.changes == [Added(endpoint("a"))]
+    heard = Heard(Scripted("a", ""))
+    await heard.run(25)
+    assert heard.changes == [Added(endpoint("a")), Removed(endpoint("a"))]
+    assert heard.told == []
+
+
+async def test_every_endpoint_names_the_source_that_lists_it_now(autojump_clock):
+    first, second = Scripted("a b", "b", "b", SourceError("gone")), Scripted("a c")
+    heard = Heard(first, second)
+    await heard.run(100)
+    other = endpoint("a", "source1")
+    assert heard.changes == [
+        Added(endpoint("a")), Added(endpoint("b")), Added(endpoint("c", "source1")), Changed(other, ("source",)),
+    ]  # fmt: skip
+    assert {one.url: one.source for one in heard.poller.roster} == {"a": "source1", "b": "source0", "c": "source1"}

@@ -5,10 +5,10 @@ Starts nothing that stays and writes nothing. What was found is judged by :mod:`
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import attrs
@@ -18,7 +18,7 @@ import trio
 from scavenge.app.check_endpoint import look_at
 from scavenge.app.console import screen_on_stderr
 from scavenge.app.options import DEFAULT_POLICY, RunOptions, load
-from scavenge.app.parts import SourcePart, make_parts
+from scavenge.app.parts import make_parts, named_sources
 from scavenge.config.endpoint_rows import check_listing
 from scavenge.config.plugin_keys import structure_plugin
 from scavenge.config.schema import RunSettings
@@ -34,6 +34,8 @@ from scavenge.edge.machine import raise_descriptor_limit
 from scavenge.edge.model_http import HttpModelTransport
 from scavenge.edge.sources.file import read_endpoints_file
 from scavenge.errors import ConfigError, Problem, SourceError, single_error
+from scavenge.runtime.ports import EndpointSource
+from scavenge.runtime.sources import NamedSource, use_source
 from scavenge.types import Endpoint, EndpointId, Listing
 
 SOURCE_WITHIN_S = 15.0
@@ -84,15 +86,18 @@ async def check_file(path: Path, environ: Mapping[str, str], redact: Redactor) -
     """
     await trio.lowlevel.checkpoint()
     try:
-        is_endpoints = _is_endpoints_file(path)
+        is_endpoints = is_endpoints_file(path)
     except DocumentError as exc:
         return CheckReport(str(path), "evaluation", _machine(None), (Problem(str(path), str(exc)),))
     with single_error():
         return await (_check_endpoints if is_endpoints else _check_evaluation)(path, environ, redact)
 
 
-def _is_endpoints_file(path: Path) -> bool:
-    """Told by content. A file that cannot be read is left to the reader of evaluation files, which says why."""
+def is_endpoints_file(path: Path) -> bool:
+    """Whether the content is an endpoints file's. One that cannot be read is left to the reader of evaluation files.
+
+    Raises :class:`scavenge.core.documents.DocumentError` for a file that is no TOML, or both kinds of file.
+    """
     try:
         document = parse_toml(path.read_bytes())
     except (OSError, ValueError) as exc:
@@ -123,13 +128,14 @@ async def _check_evaluation(path: Path, environ: Mapping[str, str], redact: Reda
         return CheckReport(str(path), "evaluation", _machine(None), exc.problems)
     settings, gathered = parts.settings, _Gathered()
     wanted = tuple(dict.fromkeys(one.pool_id for one in settings.evals))
-    async with AsyncExitStack() as opened:
-        for source in parts.sources:
-            await _ask(source, opened, gathered, environ, elastic=settings.elastic)
+    async with trio.open_nursery() as sources:
+        for source in named_sources(parts):
+            await sources.start(_ask_source, source, gathered, environ, settings.elastic)
         served = {one.endpoint_id for one in (*parts.fixed, *gathered.endpoints)}
         gathered.miss([one for one in wanted if one not in served], elastic=settings.elastic)
         gathered.endpoints = [one for one in (*parts.fixed, *gathered.endpoints) if one.endpoint_id in wanted]
         findings = await _look_at_all(gathered, settings.health.path, redact)
+        sources.cancel_scope.cancel()
     if not _writable(settings.output_dir):
         what = "new files cannot be written here; change the permissions, or output_dir"
         gathered.problems.append(Problem(str(settings.output_dir), what))
@@ -143,23 +149,38 @@ def _fixed_admission(settings: RunSettings) -> FixedSettings | None:
     return structure_plugin(FixedSettings, settings.admission.keys, settings.where.at("admission"), settings.base_dir)
 
 
-async def _ask(
-    source: SourcePart, opened: AsyncExitStack, gathered: _Gathered, environ: Mapping[str, str], *, elastic: bool
+async def _ask_source(
+    source: NamedSource,
+    gathered: _Gathered,
+    environ: Mapping[str, str],
+    elastic: bool,
+    *,
+    task_status: trio.TaskStatus[None],
 ) -> None:
-    """Open a source, which stays open until *opened* is left, and take what it lists."""
-    await trio.lowlevel.checkpoint()
-    try:
-        asked = await opened.enter_async_context(source.kind.open(source.config))
-        with trio.fail_after(SOURCE_WITHIN_S):
-            gathered.take(await asked.list_endpoints(), environ)
-    except Exception as exc:  # a source may raise anything when it cannot say
-        slow = isinstance(exc, trio.TooSlowError)
-        said = f"no answer within {SOURCE_WITHIN_S:g} s" if slow else str(exc) or type(exc).__name__
-        said = said.removeprefix(f"{source.label}: ")
-        if elastic:
-            gathered.warnings.append(f"{source.label}: {said}; an elastic run waits for it")
-        else:
-            gathered.problems.append(Problem(source.label, said))
+    """Open a source and take what it lists; started then. It stays open: what it lists may need it."""
+    answered = False
+
+    async def ask(opened: EndpointSource) -> None:
+        nonlocal answered
+        listing = await opened.list_endpoints()
+        slow.deadline = math.inf
+        gathered.take(listing, environ)
+        answered = True
+        task_status.started()
+        await trio.sleep_forever()
+
+    said = f"no answer within {SOURCE_WITHIN_S:g} s"
+    with trio.move_on_after(SOURCE_WITHIN_S) as slow:
+        end = await use_source(source, ask)
+        said = end.why.removeprefix("died: ").removeprefix(f"{source.name}: ")
+    if answered:
+        gathered.warnings.append(f"{source.name}: {said}, after it had answered")
+        return
+    if elastic:
+        gathered.warnings.append(f"{source.name}: {said}; an elastic run waits for it")
+    else:
+        gathered.problems.append(Problem(source.name, said))
+    task_status.started()
 
 
 async def _look_at_all(gathered: _Gathered, probe_path: str, redact: Redactor) -> tuple[EndpointFinding, ...]:

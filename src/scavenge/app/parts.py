@@ -7,8 +7,9 @@ once. Opens no source and asks no endpoint.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from scavenge.errors import ConfigError, PluginError, Problem, SourceError
 from scavenge.plugin import EndpointSourceType
 from scavenge.plugins.manager import load_plugins
 from scavenge.plugins.registry import Registry
-from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, Environment
+from scavenge.runtime.ports import AdmissionPolicy, Environment
+from scavenge.runtime.sources import NamedSource
 from scavenge.types import Endpoint, EndpointSpec, Listing
 
 
@@ -112,21 +114,9 @@ def make_parts(settings: RunSettings, environ: Mapping[str, str] | None = None) 
     return Parts(settings, tuple(sources), policies[0], tuple(environments), tuple(fixed.values()))
 
 
-@asynccontextmanager
-async def open_sources(parts: Parts) -> AsyncIterator[list[tuple[str, EndpointSource]]]:
-    """The sources of a run, open, with their labels; the last one opened is closed first.
-
-    Raises :class:`scavenge.errors.PluginError` when one cannot be opened.
-    """
-    async with AsyncExitStack() as opened:
-        sources = []
-        for part in parts.sources:
-            try:
-                source = await opened.enter_async_context(part.kind.open(part.config))
-            except Exception as exc:
-                raise PluginError(part.owner, f"{part.label} cannot be opened: {type(exc).__name__}: {exc}") from exc
-            sources.append((part.label, source))
-        yield sources
+def named_sources(parts: Parts) -> tuple[NamedSource, ...]:
+    """The sources of a run, for whoever opens them: their labels, and the plugins to blame."""
+    return tuple(NamedSource(part.label, partial(part.kind.open, part.config), part.owner) for part in parts.sources)
 
 
 def _source(

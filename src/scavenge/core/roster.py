@@ -7,7 +7,8 @@ A source's listing is a fact only where it is readable, so:
 - a row that vanished makes its endpoint drain at once, and is gone when two listings of that source in a row lack it;
 - a listing without any row has no effect until that source's next one is empty too.
 
-Where two sources list the same endpoint, the first of them wins.
+Where two sources list the same endpoint, the first of them wins; one from whose listing it has vanished gives way to
+one that lists it. The source is one of an endpoint's settings, so a change of hands is a :class:`Changed`.
 
 Invariant: an endpoint is present exactly while some source's book has it, and every difference between two moments is
 reported once, as one :data:`Change`.
@@ -63,7 +64,7 @@ class _Entry:
 
 @attrs.define
 class Roster:
-    """What all sources together list; source *i* wins over source *i + 1*."""
+    """What all sources together list; of those that list an endpoint now, the first wins."""
 
     _books: list[dict[Name, _Entry]]
     _empty_in_row: list[int]
@@ -132,10 +133,11 @@ def _vague(endpoint_id: EndpointId, bad: Sequence[BadRow]) -> int:
 
 def _merge(books: Sequence[dict[Name, _Entry]]) -> dict[Name, Endpoint]:
     merged: dict[Name, Endpoint] = {}
-    for book in books:
-        for name, entry in book.items():
-            if name not in merged:
-                merged[name] = attrs.evolve(entry.endpoint, draining=True) if entry.missing else entry.endpoint
+    for missing in (False, True):
+        for book in books:
+            for name, entry in book.items():
+                if name not in merged and bool(entry.missing) is missing:
+                    merged[name] = attrs.evolve(entry.endpoint, draining=True) if missing else entry.endpoint
     return merged
 
 
