@@ -1,62 +1,31 @@
 """One endpoint's health: what its attempts and probes say about giving it work. Pure; knows no slots and sends nothing.
 
-States and what moves between them (``[health]`` of the evaluation file sets the numbers):
+What the states mean and what moves between them stands at :class:`State`; how a live one opens up in ``core/ramp.py``,
+whether it keeps failing in ``core/trust.py``.
 
-- ``probing``: listed, has not answered yet. An answered probe makes it live (``probation`` when the server has no list
-  of models to look into).
-- ``live``: takes work.
-- ``paused``: said it is busy; takes work again when its ``Retry-After`` or the back-off has passed. Or it kept
-  failing, and nobody else can tell whether that is its fault: goes on, on probation, after a short while.
-- ``ejected``: ``eject_after`` attempts in a row were lost, or it kept failing and others succeeded since it last did.
-  It is probed at once (for the sake of the leases on it); an answer after the back-off lets it back in on probation.
-- ``probation``: one request at a time until one succeeds, which makes it live; a loss ejects it again, for longer.
-- ``misconfigured``: serves something else, or refuses our key. Ends with new settings, or, where ``curable``, with an
-  answered probe.
-
-Invariants: an outcome of a request that was this machine's fault, or the request's own, never takes work away; a burst
-of losses or refusals from one moment counts as one; every state but ``live``, ``probation`` and an incurable
-``misconfigured`` has an instant at which something happens next.
+Invariants: what was this machine's fault, or the request's own, ejects nobody; losses, failures or refusals of one
+moment count once, since they count only against what takes work; something is due at some instant in every state but an
+incurable ``misconfigured`` and, without probes, ``live`` and ``probation``.
 """
 
 from __future__ import annotations
 
-import enum
+import math
 from random import Random
 from typing import assert_never
 
 import attrs
 
+from scavenge.core.health_settings import HealthSettings
+from scavenge.core.health_state import OPEN, WORKING, State
+from scavenge.core.ramp import Ramp
+from scavenge.core.trust import FAILING_PAUSE_MAX_S, NOBODY, SHORTAGE_PAUSE_MAX_S, Others, Trust, backoff_s
 from scavenge.types import Busy, Failed, Healthy, Lost, LostCause, Misrouted, Ok, Outcome, Rejected, TimedOut
 
-FAILING_AFTER = 5
-"""Failures in a row after which an endpoint is ejected or paused: a server that fails fast must not draw the work."""
+__all__ = ["EndpointHealth", "HealthSettings", "State"]
 
-FAILING_PAUSE_MAX_S = 2.0
-"""The longest pause for failures alone: where all fail, the user should hear of it soon."""
-
-FIRST_BACKOFF_S = 1.0
-
-
-@attrs.frozen
-class HealthSettings:
-    """``[health]`` of an evaluation file. Times are in seconds."""
-
-    probe: bool = True
-    path: str = attrs.field(default="/models", validator=attrs.validators.matches_re("/.*"))
-    interval: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
-    eject_after: int = attrs.field(default=1, validator=attrs.validators.ge(1))
-    backoff_max: float = attrs.field(default=60.0, validator=attrs.validators.gt(0))
-
-
-class State(enum.Enum):
-    """Whether an endpoint may be given work."""
-
-    PROBING = "probing"
-    LIVE = "live"
-    PAUSED = "paused"
-    EJECTED = "ejected"
-    PROBATION = "probation"
-    MISCONFIGURED = "misconfigured"
+UNDECIDED_S = 2.0
+"""When a silent endpoint is probed again while nobody knows yet whose fault the silence is."""
 
 
 @attrs.define
@@ -66,37 +35,47 @@ class EndpointHealth:
     settings: HealthSettings
     random: Random = attrs.field(repr=False)
     state: State = State.PROBING
-    why: str = "has not answered yet"
+    why: str = "has not answered a probe yet"
+    entered_at: float = 0.0
+    """When it came into its state."""
     curable: bool = True
-    """Whether an answered probe ends ``misconfigured``."""
+    """False once it is misconfigured in a way that only new settings end."""
     paused_until: float = 0.0
     after_pause: State = State.LIVE
-    next_probe_at: float | None = 0.0
+    ramp: Ramp = attrs.field(factory=lambda: Ramp.begun(0.0))
+    """How far it has opened up since it last became live."""
+    trust: Trust = attrs.field(factory=Trust)
+    next_probe_at: float | None = None
     """When the next probe is due; ``None`` while none is wanted."""
-    lost_in_row: int = 0
-    failed_in_row: int = 0
-    setbacks: int = 0
-    """Ejections, pauses and unanswered probes since the endpoint last did its work: the exponent of the back-off."""
+    unready: int = 0
+    """Probes in a row that did not find it ready: the exponent of their back-off."""
+    opens_anew: bool = True
+    """Whether it begins with a few requests when it becomes live next, rather than go on where it was."""
+    pauses: int = 0
+    """Pauses since it last served: the exponent of the next one."""
     served_at: float = float("-inf")
     """When it last completed an attempt."""
+    sound_at: float = float("-inf")
+    """When it last served a request with few failures around it."""
     ejected_at: float = float("-inf")
     removed: bool = False
     """No longer listed, while leases on it still run: only whether it answers matters."""
     let_in_at: float = 0.0
-    """When an ejected endpoint may be let back in at the earliest: one that answers probes and fails may not spin."""
+    """When it may be let back in at the earliest: one that answers probes and fails its work may not spin."""
 
     @classmethod
     def listed(cls, settings: HealthSettings, random: Random, now: float) -> EndpointHealth:
         """The health of an endpoint that has just been listed, or whose settings have just changed."""
-        if settings.probe:
-            return cls(settings, random, next_probe_at=now)
-        return cls(settings, random, state=State.LIVE, why="probes are off", next_probe_at=None)
+        health = cls(settings, random, entered_at=now, next_probe_at=now if settings.probe else None)
+        if not settings.probe:
+            health._go_live("probes are off", now)
+        return health
 
-    def room(self) -> int | None:
+    def room(self, now: float) -> int | None:
         """How many requests its health lets it have in flight; ``None``: as many as its gate says."""
         match self.state:
             case State.LIVE:
-                return None
+                return self.ramp.room(now)
             case State.PROBATION:
                 return 1
             case _:
@@ -104,110 +83,141 @@ class EndpointHealth:
 
     def next_wake_at(self) -> float | None:
         """When :meth:`wake` has something to do."""
-        if self.state is State.PAUSED:
-            return self.paused_until
-        if self.state is State.EJECTED and not self.settings.probe:
-            return self.next_probe_at
-        return None
+        match self.state:
+            case State.PAUSED:
+                return self.paused_until
+            case State.LIVE:
+                return self.ramp.next_wake_at()
+            case State.EJECTED | State.MISCONFIGURED if not self.settings.probe and self.curable:
+                return self.let_in_at
+            case _:
+                return None
 
     def wake(self, now: float) -> None:
-        """Let time pass: a pause ends; without probes, an ejection becomes a probation."""
+        """Let time pass: a pause ends, a live endpoint opens up; without probes, the back-off ends an ejection."""
         due = self.next_wake_at()
         if due is None or now < due:
             return
-        if self.state is State.PAUSED:
-            self._enter(self.after_pause, "the pause has passed")
-            self.next_probe_at = now + self.settings.interval if self.settings.probe else None
-        else:
-            self._enter(State.PROBATION, "the back-off has passed")
-            self.next_probe_at = None
+        match self.state:
+            case State.LIVE:
+                self.ramp.wake(now)
+            case State.PAUSED:
+                self._enter(self.after_pause, "the pause has passed", now)
+                self.ramp.resume(now)
+            case _:
+                self._enter(State.PROBATION, "the back-off has passed", now)
 
-    # --- attempts
-
-    def on_outcome(self, outcome: Outcome, now: float, others_served_at: float = float("-inf")) -> None:
-        """Hear how an attempt ended; *others_served_at* is when another endpoint of the pool last served one."""
+    def on_outcome(self, outcome: Outcome, now: float, others: Others = NOBODY, since: float = math.inf) -> None:
+        """Hear how an attempt ended that began at *since*; what fails is compared with what *others* of the pool do."""
         match outcome:
-            case Ok() | Rejected():
-                self._on_served(now)
-            case Lost(cause=LostCause.SERVER):
-                self._on_lost(outcome.message, now)
-            case Lost():
+            case Ok():
+                self._on_served(now, since)
+            case Rejected():
+                self._on_worked("answered a request", now, since)
+            case Lost(cause=LostCause.LATE | LostCause.REVOKED):
                 pass
+            case Lost(cause=LostCause.LOCAL | LostCause.NAMES):
+                self._on_shortage(outcome.message, now)
+            case Lost():
+                self._on_lost(outcome.message, now, others)
             case Busy():
                 self._on_busy(outcome, now)
             case Failed() | TimedOut():
-                self._on_failed(outcome.message, now, others_served_at)
+                self._on_failed(outcome.message, now, others)
             case Misrouted():
-                self._on_misrouted(outcome, now)
+                if self._misconfigure(outcome, now):
+                    self.let_in_at = now + self.trust.set_back_s(self.settings.backoff_max, self.random)
+                    self._probe_at(self.let_in_at)
             case _:
                 assert_never(outcome)
 
-    def _on_served(self, now: float) -> None:
-        self.served_at = now
-        self.lost_in_row = self.failed_in_row = 0
-        if self.state is State.PROBATION:
-            self._enter(State.LIVE, "served a request")
-            self.next_probe_at = now + self.settings.interval if self.settings.probe else None
-        if self.state is State.LIVE:
-            self.setbacks = 0
+    def _on_served(self, now: float, since: float) -> None:
+        if self.state is State.LIVE or self._on_trial(since):
+            self.trust.on_served()
+            self.ramp.on_served()
+            self.pauses = 0
+        if self.trust.sound:
+            self.sound_at = now
+            self.ramp.relax(now)
+        self._on_worked("served a request", now, since)
 
-    def _on_lost(self, message: str, now: float) -> None:
-        self.lost_in_row += 1
-        takes_work = self.state in (State.LIVE, State.PROBATION, State.PAUSED)
-        if takes_work and (self.lost_in_row >= self.settings.eject_after or self.state is State.PROBATION):
+    def _on_trial(self, since: float) -> bool:
+        """Whether a request that was sent at *since* tells about a probation: an older one was sent before it."""
+        return self.state is State.PROBATION and since >= self.entered_at
+
+    def _on_worked(self, what: str, now: float, since: float) -> None:
+        self.served_at = now
+        self.trust.lost_in_row = 0
+        if self._on_trial(since):
+            self._go_live(what, now)
+
+    def on_reply_coming(self, now: float) -> None:
+        """Hear that a reply which it was asked for has been coming for a while."""
+        if self.state is State.PROBATION:
+            self.pauses = 0
+            self._go_live("a reply is coming", now)
+
+    def _on_lost(self, message: str, now: float, others: Others) -> None:
+        if self.state not in OPEN:
+            return
+        self.trust.on_lost(others.best_share)
+        self.ramp.on_failed(now, allowed=not self.trust.fails_more)
+        if self.state is State.PROBATION or self.trust.doubted or self.trust.lost_in_row >= self.settings.eject_after:
             self._eject(message, now)
+
+    def _on_shortage(self, message: str, now: float) -> None:
+        if self.state in WORKING:
+            self._pause(self._backoff_s(self.pauses, SHORTAGE_PAUSE_MAX_S), self.state, message, now)
 
     def _on_busy(self, outcome: Busy, now: float) -> None:
-        self.lost_in_row = 0
         asked_s = outcome.retry_after_s
-        if self.state is State.PAUSED:
-            if asked_s is not None:
-                self.paused_until = max(self.paused_until, now + asked_s)
-        elif self.state in (State.LIVE, State.PROBATION):
-            self._pause(outcome.message, now + (self._backoff_s() if asked_s is None else asked_s), State.LIVE)
+        if self.state in WORKING:
+            wait_s = self._backoff_s(self.pauses) if asked_s is None else asked_s
+            self._pause(wait_s, State.PROBATION if self.pauses else self.state, outcome.message, now)
+        elif self.state is State.PAUSED and asked_s is not None:
+            self.paused_until = max(self.paused_until, now + asked_s)
 
-    def _pause(self, why: str, until: float, after: State) -> None:
-        self._enter(State.PAUSED, why)
-        self.paused_until = until
-        self.after_pause = after
-
-    def _on_failed(self, message: str, now: float, others_served_at: float) -> None:
-        self.lost_in_row = 0
-        self.failed_in_row += 1
-        keeps_failing = self.failed_in_row >= FAILING_AFTER or self.state is State.PROBATION
-        if not keeps_failing or self.state not in (State.LIVE, State.PROBATION):
+    def _on_failed(self, message: str, now: float, others: Others) -> None:
+        if self.state not in WORKING:
             return
-        if others_served_at > self.served_at:
-            self._eject(message, now)
+        self.trust.on_failed(others.best_share)
+        self.ramp.on_failed(now, allowed=not self.trust.fails_more)
+        if self.state is State.LIVE and not self.trust.keeps_failing:
+            return
+        why = f"keeps failing: {message}" if self.trust.keeps_failing else f"failed on probation: {message}"
+        if self.trust.doubted and others.served_at > self.sound_at:
+            self._eject(why, now)
         else:
-            self._pause(message, now + min(self._backoff_s(), FAILING_PAUSE_MAX_S), State.PROBATION)
+            self.opens_anew |= self.trust.fails_more
+            self._pause(self._backoff_s(self.pauses, FAILING_PAUSE_MAX_S), State.PROBATION, why, now)
 
-    def _on_misrouted(self, outcome: Misrouted, now: float) -> None:
-        if self.state is State.MISCONFIGURED and not self.curable:
-            return
-        known = self.state is State.MISCONFIGURED and self.curable == outcome.curable
+    def _pause(self, wait_s: float, after: State, why: str, now: float) -> None:
+        self.pauses += 1
+        self.paused_until, self.after_pause = now + wait_s, after
+        self._enter(State.PAUSED, why, now)
+
+    def _misconfigure(self, outcome: Misrouted, now: float) -> bool:
+        """Set it aside; tell whether that is news."""
+        if self.state is State.MISCONFIGURED and (outcome.curable or not self.curable):
+            return False
         self.curable = outcome.curable
-        if known:
-            return
-        self._enter(State.MISCONFIGURED, outcome.message)
-        self.next_probe_at = now + self._backoff_s() if outcome.curable and self.settings.probe else None
+        self._enter(State.MISCONFIGURED, outcome.message, now)
+        return True
 
-    def _eject(self, message: str, now: float) -> None:
-        self._enter(State.EJECTED, message)
+    def _eject(self, why: str, now: float) -> None:
+        self._enter(State.EJECTED, why, now)
         self.ejected_at = now
-        self.let_in_at = now + self._backoff_s()
-        self.next_probe_at = now if self.settings.probe else self.let_in_at
-
-    # --- probes
+        self.let_in_at = now + self.trust.set_back_s(self.settings.backoff_max, self.random)
+        self._probe_at(now)
 
     def probe_due(self, now: float) -> bool:
         """Whether a probe should be sent now."""
-        return self.settings.probe and self.next_probe_at is not None and self.next_probe_at <= now
+        return self.next_probe_at is not None and self.next_probe_at <= now
 
     def on_removed(self, now: float) -> None:
         """The endpoint is no longer listed: find out at once whether what runs there can still end well."""
         self.removed = True
-        self.next_probe_at = now if self.settings.probe else None
+        self._probe_at(now)
 
     def on_probe_sent(self) -> None:
         """A probe is under way: none is due until it has ended."""
@@ -216,60 +226,76 @@ class EndpointHealth:
     def on_probe(self, result: Healthy | Outcome, now: float) -> bool:
         """Hear how a probe ended; true when the endpoint is lost, so that the leases on it have to be revoked."""
         match result:
+            case TimedOut() | Lost(cause=LostCause.SERVER | LostCause.SILENT | LostCause.NETWORK):
+                return self._on_silence(result.message, now)
+            case _ if self.removed or not self.curable:
+                self._probe_at(now + self.settings.interval)
             case Healthy() | Ok():
                 self._on_answered(isinstance(result, Ok) or result.listed, now)
             case Misrouted():
-                self._on_misrouted(result, now)
-                if self.curable and self.next_probe_at is None:
-                    self.next_probe_at = now + self._backoff_s()
-            case Lost(cause=LostCause.SERVER) | TimedOut():
-                return self._on_silence(result.message, now)
+                self._misconfigure(result, now)
+                self._probe_again(now)
+            case _ if self.state in OPEN:
+                self._probe_at(now + self.settings.interval)
             case _:
-                self._on_unready(result.message, now)
+                self.why = result.message
+                self._probe_again(now)
         return False
 
+    def undecided(self, now: float) -> None:
+        """A probe heard nothing, and whose fault that is shows only later: ask again soon, and change nothing."""
+        self._probe_at(now + UNDECIDED_S)
+
+    def ask_soon(self, now: float) -> None:
+        """Have it probed now, unless a probe is under way or none is wanted."""
+        if self.next_probe_at is not None:
+            self._probe_at(now)
+
+    def absolve(self, now: float) -> None:
+        """This machine's network was lost and is back: forget the setbacks that came of it, and ask at once."""
+        self.trust.setbacks = self.unready = 0
+        self.let_in_at = now
+        self._probe_at(now)
+
     def _on_answered(self, listed: bool, now: float) -> None:
+        self.unready = 0
         match self.state:
-            case State.EJECTED if now < self.let_in_at:
-                self.next_probe_at = self.let_in_at
+            case State.EJECTED | State.MISCONFIGURED if now < self.let_in_at:
+                self._probe_at(self.let_in_at)
                 return
             case State.PROBING if listed:
-                self._enter(State.LIVE, "answered its probe")
-            case State.PROBING | State.EJECTED | State.MISCONFIGURED:
-                self._enter(State.PROBATION, "answered its probe")
-            case _:
-                pass
-        self.next_probe_at = now + self.settings.interval
+                self._go_live("answered its probe", now)
+            case state if state not in OPEN:
+                self._enter(State.PROBATION, "answered its probe", now)
+        self._probe_at(now + self.settings.interval)
 
     def _on_silence(self, message: str, now: float) -> bool:
-        if self.removed:
-            self.why = message
-            self.next_probe_at = now + self._backoff_s()
-            return True
-        if self.state in (State.LIVE, State.PROBATION, State.PAUSED):
-            self._eject(f"no answer to a probe: {message}", now)
+        if not self.removed and self.state in OPEN:
+            self._eject(message, now)
             return False
-        lost = self.state is State.EJECTED and self.served_at < self.ejected_at
         self.why = message
-        self.next_probe_at = now + self._backoff_s()
-        return lost
+        self._probe_again(now)
+        return self.removed or (self.state is State.EJECTED and self.served_at <= self.ejected_at)
 
-    def _on_unready(self, message: str | None, now: float) -> None:
-        if self.state in (State.PROBING, State.EJECTED, State.MISCONFIGURED):
-            self.why = message or self.why
-            self.next_probe_at = now + self._backoff_s()
-        else:
-            self.next_probe_at = now + self.settings.interval
+    def _probe_again(self, now: float) -> None:
+        self._probe_at(now + self._backoff_s(self.unready))
+        self.unready += 1
 
-    # --- helpers
+    def _backoff_s(self, steps: int, longest_s: float = math.inf) -> float:
+        return backoff_s(steps, min(longest_s, self.settings.backoff_max), self.random)
 
-    def _enter(self, state: State, why: str) -> None:
+    def _probe_at(self, at: float) -> None:
+        self.next_probe_at = at if self.settings.probe and (self.removed or self.curable) else None
+
+    def _go_live(self, why: str, now: float) -> None:
+        self._enter(State.LIVE, why, now)
+        if self.opens_anew:
+            self.ramp = Ramp.begun(now, careful=not self.trust.sound)
+            self.opens_anew = False
+
+    def _enter(self, state: State, why: str, now: float) -> None:
         self.state = state
         self.why = why
-        self.lost_in_row = self.failed_in_row = 0
-
-    def _backoff_s(self) -> float:
-        """Exponential back-off, jittered between a half and the whole ("equal jitter", AWS Architecture Blog, 2015)."""
-        whole_s = min(self.settings.backoff_max, FIRST_BACKOFF_S * 2.0 ** min(self.setbacks, 30))
-        self.setbacks += 1
-        return whole_s * (0.5 + self.random.random() / 2)
+        self.entered_at = now
+        self.opens_anew |= state not in OPEN
+        self.trust.begin_row()
