@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -53,7 +54,7 @@ def test_two_evaluations_on_two_pools_ask_only_their_own_servers(folder):
 
 
 def test_unequal_caps_are_filled_and_never_passed(folder):
-    folder.dataset(120)
+    folder.dataset(40)
     folder.evaluation()
     go = threading.Event()
 
@@ -62,14 +63,14 @@ def test_unequal_caps_are_filled_and_never_passed(folder):
         return answered(ask)
 
     with Server(answer) as big, Server(answer) as small:
-        folder.list(row(big, max_concurrent=24), row(small, max_concurrent=3))
+        folder.list(row(big, max_concurrent=4), row(small, max_concurrent=1))
         with started(folder) as running:
-            big.wait_asked(24)
-            small.wait_asked(3)
+            big.wait_asked(4)
+            small.wait_asked(1)
             go.set()
             assert running.wait() == 0
-    assert (big.peak, small.peak) == (24, 3)
-    assert len(folder.lines()) == 120
+    assert (big.peak, small.peak) == (4, 1)
+    assert len(folder.lines()) == 40
 
 
 def test_rollouts_of_an_example_are_results_of_their_own_and_the_summary_has_pass_at_k(folder):
@@ -103,14 +104,18 @@ def test_a_server_killed_over_eight_requests_costs_them_nothing_and_the_other_ke
     go = threading.Event()
     cut = Raw(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 900\r\n\r\ndata: ", reset=True)
 
+    asked = itertools.count()
+
     def dies(ask: Ask) -> Reply:
+        if next(asked) < 8:  # so that it opens up for eight at once
+            return after_a_moment(ask)
         go.wait()
         return cut
 
     with Server(dies) as dying, Server(after_a_moment) as other:
         folder.list(row(dying, max_concurrent=8), row(other, max_concurrent=8))
         with started(folder) as running:
-            dying.wait_asked(8)
+            dying.wait_asked(16)
             dying.probe_reply = Raw(b"", reset=True)
             go.set()
             assert running.wait() == 0, running.told
@@ -120,4 +125,4 @@ def test_a_server_killed_over_eight_requests_costs_them_nothing_and_the_other_ke
     moved = [[attempt["endpoint"] for attempt in line["attempts"]] for line in lines if len(line["attempts"]) > 1]
     assert moved == [[dying.url, other.url]] * 8
     (figures,) = [line for line in folder.summary()["endpoints"] if line["url"] == dying.url]
-    assert (figures["requests"], figures["failures"]) == (8, {"lost": 8})
+    assert (figures["requests"], figures["failures"]) == (16, {"lost": 8})

@@ -66,3 +66,14 @@ def test_any_other_outcome_ends_a_stretch(good: Outcome):
     assert clock.stalled_s(101.0) == 1.0
     clock.on_outcome(good, 102.0)
     assert clock.unhelped_why is None
+
+
+def test_a_long_generation_beside_a_server_that_flaps_is_no_stall():
+    clock = usable()
+    for at in range(100, 800, 60):
+        clock.on_outcome(Lost("flapped"), float(at))
+    assert clock.stalled_s(800.0) == 660.0
+    assert clock.stalled_s(800.0, oldest_work_at=99.0) == 0.0
+    assert clock.stalled_s(800.0, oldest_work_at=101.0) == 660.0
+    clock.on_usable(False, 800.0)
+    assert clock.stalled_s(830.0, oldest_work_at=99.0) == 30.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,8 @@ from scavenge.edge.http.channel import READ_BYTES, PlainChannel
 from scavenge.edge.http.exchange import EARLY_REPLY_BYTES, Connection, Exchange, Pulse
 from scavenge.edge.http.faults import HttpFault, NoReply
 from scavenge.edge.http.request import RequestKind
+from scavenge.edge.http.signs import Signs
+from scavenge.types import LostCause
 
 ASK = RequestKind(b"POST", b"/", ((b"host", b"h"),))
 
@@ -30,7 +33,30 @@ async def a_pair() -> AsyncIterator[tuple[PlainChannel, trio.SocketStream]]:
 
 
 def exchange_on(channel: PlainChannel, kept: list[Connection]) -> Exchange:
-    return Exchange(Connection(channel), kept.append, Pulse(trio.CancelScope()), "http://h")
+    return Exchange(Connection(channel), kept.append, Pulse(trio.CancelScope()), Signs(), "http://h")
+
+
+class OutOfReach(PlainChannel):
+    """A connection whose peer the system gave up."""
+
+    __slots__ = ()
+
+    async def receive(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+
+async def test_a_connection_that_the_system_gives_up_is_silent_and_no_sign_of_the_host() -> None:
+    ours, theirs = trio.socket.socketpair()
+    signs = Signs()
+    channel = OutOfReach(trio.SocketStream(ours))
+    exchange = Exchange(Connection(channel), [].append, Pulse(trio.CancelScope()), signs, "http://h")
+    with pytest.raises(NoReply, match="timed out") as caught:
+        await exchange.begin(ASK.request())
+    assert caught.value.cause is LostCause.SILENT
+    assert signs.reached_at == float("-inf")
+    exchange.close()
+    theirs.close()
 
 
 async def test_what_does_not_fit_is_sent_when_there_is_room() -> None:

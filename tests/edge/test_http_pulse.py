@@ -17,7 +17,7 @@ async def silence_after(gaps_s: list[float], idle_s: float) -> float | None:
         pulse.sending()
         for gap_s in gaps_s:
             await trio.sleep(gap_s)
-            pulse.received(b"x")
+            pulse.received(b"x", trio.current_time())
             last_at = trio.current_time()
         gaps_s.clear()
         await trio.sleep_forever()
@@ -48,10 +48,10 @@ async def test_connecting_and_what_follows_the_end_do_not_count(autojump_clock: 
         pulse.connecting()
         await trio.sleep(60)
         pulse.sending()
-        pulse.received(b"x")
+        pulse.received(b"x", trio.current_time())
         pulse.stop()
         await trio.sleep(60)
-        pulse.received(b"x")
+        pulse.received(b"x", trio.current_time())
         await trio.sleep(60)
     assert not scope.cancelled_caught
     assert pulse.first_byte_s == 0.0
@@ -61,7 +61,7 @@ async def test_without_a_limit_silence_is_never_noticed(autojump_clock: trio.tes
     with trio.CancelScope() as scope:
         pulse = Pulse(scope)
         pulse.sending()
-        pulse.received(b"")
+        pulse.received(b"", trio.current_time())
         await trio.sleep(3600)
     assert not scope.cancelled_caught
     assert pulse.first_byte_s is None

@@ -20,11 +20,12 @@ from scavenge.events import Event
 from scavenge.rollouts import Example, Rollout
 from scavenge.runtime.fleet import Fleet, FleetPorts, FleetSettings, open_fleet
 from scavenge.runtime.pool import Pool
-from scavenge.runtime.ports import Environment, ModelSession
+from scavenge.runtime.ports import Environment, ModelSession, ModelTransport
 from scavenge.runtime.run import Run, RunLimits
 from scavenge.runtime.runner import EvalJob, EvalRun
 from scavenge.runtime.session import RequestSettings, SessionPorts
 from scavenge.runtime.sink import Sink
+from scavenge.runtime.sources import NamedSource, lent
 from scavenge.testing.fleet import SimulatedFleet
 from scavenge.types import Endpoint, EndpointId, Json, Listing
 
@@ -141,18 +142,21 @@ async def open_kit(
     limits: RunLimits | None = None,
     wanted: Sequence[EndpointId] = (POOL,),
     rename: str | None = None,
+    transport: ModelTransport | None = None,
+    sources: Sequence[NamedSource] = (),
 ) -> AsyncIterator[Kit]:
     """Open a run over a simulated fleet on the test's clock."""
     events: list[Event] = []
+    source = simulated if rename is None else Renamed(simulated, rename)
     start = trio.current_time()
 
     def wall_clock() -> float:
         return 1_800_000_000.0 + trio.current_time() - start
 
     ports = FleetPorts(
-        sources=[("simulated", simulated if rename is None else Renamed(simulated, rename))],
+        sources=sources or [lent("simulated", source)],
         check=check,
-        transport=simulated,
+        transport=transport or simulated,
         make_policy=lambda: Fixed(FixedSettings(limit)),
         emit=events.append,
         random=Random(7),

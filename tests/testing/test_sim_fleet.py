@@ -13,7 +13,7 @@ from scavenge.errors import ConfigError, UsageError
 from scavenge.testing import EngineSettings, SimulatedFleet, SimulatedServer, cancel_at_every_step, faults
 from scavenge.testing.driver import TrioDriver
 from scavenge.testing.node import Bell
-from scavenge.types import ChatRequest, Endpoint, EndpointId, Healthy, Lost, Ok, Url
+from scavenge.types import ChatRequest, Endpoint, EndpointId, Healthy, Lost, LostCause, Ok, Url
 
 ENGINE = EngineSettings(token_s=0.05, load_s=0.01, slots=4)
 
@@ -110,7 +110,7 @@ async def test_waiting_for_a_slot_is_silence(autojump_clock):
             nursery.start_soon(client.ask, question(f"story {number}"))
         await trio.sleep(0.01)
         answer = await client.ask(question(idle_timeout_s=0.3))
-        assert answer.outcome == Lost("nothing heard for 0.3 s")
+        assert answer.outcome == Lost("nothing heard for 0.3 s", LostCause.SILENT)
         assert trio.current_time() == pytest.approx(0.31)
         assert fleet.truth["ep1"].cancelled == 1
 
@@ -180,8 +180,8 @@ async def test_a_probe_of_a_server_that_dies_frozen_is_lost(autojump_clock):
 async def test_a_host_of_another_fleet_is_unknown(autojump_clock):
     async with fleet_of("ep1").open() as fleet:
         client = fleet.open_client(endpoint("ep9"))
-        assert (await client.ask(question())).outcome == Lost("http://ep9.sim/v1: no such host")
-        assert await client.probe("/models") == Lost("http://ep9.sim/v1: no such host")
+        assert (await client.ask(question())).outcome == Lost("http://ep9.sim/v1: no such host", LostCause.NETWORK)
+        assert await client.probe("/models") == Lost("http://ep9.sim/v1: no such host", LostCause.NETWORK)
         client.close()
 
 

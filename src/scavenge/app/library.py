@@ -9,15 +9,16 @@ import itertools
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
 
 import attrs
 import httpx
+import trio
 
-from scavenge.app.parts import make_parts, open_sources, policy_maker
+from scavenge.app.parts import make_parts, named_sources, policy_maker
 from scavenge.config.endpoint_rows import check_listing, pool_modes
 from scavenge.config.problems import Where
 from scavenge.config.schema import PolicySettings, RunSettings
@@ -26,7 +27,7 @@ from scavenge.core.retry import RetrySettings
 from scavenge.edge.machine import raise_descriptor_limit
 from scavenge.edge.model_http import HttpModelClient, HttpModelTransport
 from scavenge.edge.sources.file import FileSource
-from scavenge.errors import UsageError
+from scavenge.errors import UsageError, single_error
 from scavenge.events import Event
 from scavenge.plugins.manager import load_plugins
 from scavenge.runtime.dispatcher import HeldLease
@@ -35,10 +36,9 @@ from scavenge.runtime.member import Member
 from scavenge.runtime.pool import Pool
 from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, ModelClient
 from scavenge.runtime.session import RequestSettings, Session, SessionPorts
+from scavenge.runtime.sources import NamedSource, lent
 from scavenge.status import PoolStatus
-from scavenge.types import Completion, Endpoint, EndpointId, Json, Listing, Messages, Ok, Outcome, Reply
-
-NamedSources = Sequence[tuple[str, EndpointSource]]
+from scavenge.types import Completion, Endpoint, EndpointId, Json, Messages, Ok, Outcome, Reply
 
 
 @attrs.frozen(eq=False)
@@ -110,7 +110,7 @@ class ModelPool:
         return Session(self._pool, next(self._ages), self._settings, self._ports)
 
     def _observe(self, member: Member, client: ModelClient, outcome: Outcome | None) -> None:
-        self._pool.report(member, client, outcome or Ok(Reply("", "stop")))
+        self._pool.hearing.report(member, client, outcome or Ok(Reply("", "stop")), trio.current_time())
 
 
 @asynccontextmanager
@@ -145,24 +145,21 @@ async def open_pool(
     requests = RequestSettings(
         sampling_args or {}, stream, idle_timeout, request_timeout, RetrySettings(max_retries, max_lost)
     )
-    async with _open_sources(source) as sources:
-        ports = _ports(sources, _make_policy(admission))
-        wanted = EndpointId(endpoint_id) if endpoint_id is not None else await _only_pool(ports)
-        settings = FleetSettings(elastic, poll_interval)
-        async with open_fleet([wanted], settings, ports) as fleet:
-            yield ModelPool(fleet.pools[wanted], requests, SessionPorts(ports.emit, ports.random, ports.wall_clock))
+    ports = _ports(_named(source), _make_policy(admission))
+    wanted = EndpointId(endpoint_id) if endpoint_id is not None else await _only_pool(ports)
+    settings = FleetSettings(elastic, poll_interval)
+    async with open_fleet([wanted], settings, ports) as fleet:
+        yield ModelPool(fleet.pools[wanted], requests, SessionPorts(ports.emit, ports.random, ports.wall_clock))
 
 
-def _open_sources(
-    source: str | os.PathLike[str] | RunSettings | EndpointSource,
-) -> AbstractAsyncContextManager[NamedSources]:
+def _named(source: str | os.PathLike[str] | RunSettings | EndpointSource) -> Sequence[NamedSource]:
     if isinstance(source, RunSettings):
-        return open_sources(make_parts(source))
+        return named_sources(make_parts(source))
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         file = path / "endpoints.toml" if path.is_dir() else path
-        return nullcontext([(str(file), FileSource(file))])
-    return nullcontext([(type(source).__name__, source)])
+        return [lent(str(file), FileSource(file))]
+    return [lent(type(source).__name__, source)]
 
 
 def _make_policy(admission: str | Mapping[str, object] | None) -> Callable[[], AdmissionPolicy]:
@@ -173,7 +170,7 @@ def _make_policy(admission: str | Mapping[str, object] | None) -> Callable[[], A
     return policy_maker(PolicySettings(name, keys), load_plugins(), Where("open_pool", ("admission",)), Path.cwd())
 
 
-def _ports(sources: NamedSources, make_policy: Callable[[], AdmissionPolicy]) -> FleetPorts:
+def _ports(sources: Sequence[NamedSource], make_policy: Callable[[], AdmissionPolicy]) -> FleetPorts:
     return FleetPorts(
         sources=sources,
         check=lambda listing, present: check_listing(listing, os.environ, present=pool_modes(present)),
@@ -192,8 +189,10 @@ def _unheard(event: Event) -> None:
 async def _only_pool(ports: FleetPorts) -> EndpointId:
     """The one pool that the sources list."""
     found: set[EndpointId] = set()
-    for _, source in ports.sources:
-        listing: Listing = await source.list_endpoints()
+    for named in ports.sources:
+        with single_error():
+            async with named.open() as source:
+                listing = await source.list_endpoints()
         found.update(endpoint.endpoint_id for endpoint in ports.check(listing, ()).endpoints)
     if len(found) != 1:
         listed = ", ".join(sorted(found)) or "none"

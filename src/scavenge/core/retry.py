@@ -17,6 +17,8 @@ from scavenge.types import Busy, Failed, Lost, LostCause, Misrouted, Ok, Outcome
 
 FIRST_BACKOFF_S = 0.5
 BACKOFF_MAX_S = 30.0
+BLAMELESS = frozenset({LostCause.LOCAL, LostCause.LATE, LostCause.NAMES})
+"""Losses that are free of any limit: nothing is known against the endpoint or the request."""
 
 
 @attrs.frozen
@@ -87,7 +89,7 @@ class RequestHistory:
                 assert_never(outcome)
 
     def _after_loss(self, outcome: Lost, url: Url, leaving: bool) -> NextStep:
-        if outcome.cause is LostCause.LOCAL:
+        if outcome.cause in BLAMELESS:
             self.local_losses += 1
             return Again(self.tried, self._backoff_s(self.local_losses))
         self.losses += not leaving

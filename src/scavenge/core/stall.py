@@ -5,10 +5,13 @@ What does not help is ``busy``, ``lost`` and ``misrouted``: the requests they ca
 Invariants: a stretch without help lasts from its first such outcome to its latest, and any other outcome ends it.
 Silence is no stall while endpoints are usable and have work: two losses an hour apart, with long generations under way
 in between, are no stretch; but the time in which there was nobody to give work to (all paused, ejected ...) is none of
-that silence, so a server that asks for an hour's patience each time does not make the clock forget.
+that silence, so a server that asks for an hour's patience each time does not make the clock forget. Nor is it a stall
+while a request is under way that is older than the stretch: a long generation goes on beside a server that flaps.
 """
 
 from __future__ import annotations
+
+import math
 
 import attrs
 
@@ -54,8 +57,12 @@ class StallClock:
         self._unhelped_until = now
         self.unhelped_why = f"{outcome.name}: {outcome.message}"
 
-    def stalled_s(self, now: float) -> float:
-        """How long the present stall has lasted; 0 while the pool gets on."""
+    def stalled_s(self, now: float, oldest_work_at: float = math.inf) -> float:
+        """How long the present stall has lasted; 0 while the pool gets on.
+
+        *oldest_work_at* is when the oldest request that is under way was given to its endpoint.
+        """
         unusable_s = 0.0 if self.unusable_since is None else now - self.unusable_since
-        unhelped_s = 0.0 if self._unhelped_since is None else self._unhelped_until - self._unhelped_since
+        since = self._unhelped_since
+        unhelped_s = 0.0 if since is None or oldest_work_at < since else self._unhelped_until - since
         return max(unusable_s, unhelped_s)

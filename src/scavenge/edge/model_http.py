@@ -6,6 +6,7 @@ cannot work included; messages show neither the key nor other headers.
 
 from __future__ import annotations
 
+import math
 import ssl
 import time
 from collections.abc import Callable
@@ -88,6 +89,16 @@ class UnusableClient:
     def __init__(self, outcome: Misrouted) -> None:
         self._outcome = outcome
 
+    @property
+    def heard_at(self) -> float:
+        """Minus infinity: nothing is ever sent, so nothing comes."""
+        return -math.inf
+
+    @property
+    def reached_at(self) -> float:
+        """Minus infinity, too."""
+        return -math.inf
+
     async def ask(self, request: ChatRequest) -> Answer:
         """Say what is wrong."""
         await trio.lowlevel.checkpoint()
@@ -124,6 +135,16 @@ class HttpModelClient:
         self._post = pool.dialer.route.request_kind(b"POST", path + asked.encode(), json_fields)
         self._wording = Wording(f"POST {endpoint.url}{asked}", _secrets(endpoint, pool.dialer.route))
 
+    @property
+    def heard_at(self) -> float:
+        """When a byte last came from the server, on any connection (Trio's clock); minus infinity: never."""
+        return self._pool.dialer.signs.heard_at
+
+    @property
+    def reached_at(self) -> float:
+        """When anything last came from its host: bytes, or a connection accepted, refused or ended."""
+        return self._pool.dialer.signs.reached_at
+
     async def ask(self, request: ChatRequest) -> Answer:
         """Send one request and wait for the whole reply. What goes wrong is an outcome, never an exception.
 
@@ -140,7 +161,7 @@ class HttpModelClient:
         if outcome is None:
             late = trio.current_time() - silence.deadline > LAG_S  # this process was busy: it blames nobody
             what = f"{self._endpoint.url}: not a byte for {request.idle_timeout_s:g} s (idle_timeout)"
-            outcome = Lost(what, LostCause.LOCAL if late else LostCause.SERVER)
+            outcome = Lost(what, LostCause.LATE if late else LostCause.SILENT)
         return Answer(outcome, pulse.first_byte_s)
 
     async def probe(self, path: str) -> Healthy | Outcome:

@@ -7,6 +7,7 @@ the moment it is granted until it is released. Releasing and revoking never wait
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -28,6 +29,7 @@ class HeldLease:
     lease: Lease
     queued_s: float
     """How long it was waited for."""
+    granted_at: float
     _dispatcher: Dispatcher = attrs.field(repr=False)
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
     """Around the use of the lease; cancelled when the lease is revoked."""
@@ -102,7 +104,8 @@ class Dispatcher:
         """Grant what can be granted and wake exactly those tasks. Call it after every change of the ledger."""
         for ticket, lease in self.ledger.grant():
             waiter = self._waiters.pop(ticket)
-            held = HeldLease(lease, trio.current_time() - waiter.asked_at, self)
+            now = trio.current_time()
+            held = HeldLease(lease, now - waiter.asked_at, now, self)
             self._held[lease] = self._granted[ticket] = held
             if waiter.parked is not None:
                 trio.lowlevel.reschedule(waiter.parked)
@@ -174,6 +177,15 @@ class Dispatcher:
         now = trio.current_time()
         queue = sorted(self._waiters.items(), key=lambda entry: entry[0].key)
         return [Waiting(ticket.ask, now - waiter.asked_at) for ticket, waiter in queue]
+
+    def granted_at(self, url: Url, since: float) -> float:
+        """When the first of the leases on an endpoint was granted that were not before *since*; infinity: none."""
+        held = (self._held[lease] for lease in self.ledger.leases_on(url))
+        return next((one.granted_at for one in held if one.granted_at >= since), math.inf)
+
+    def oldest_work_at(self) -> float:
+        """When the oldest of the leases was granted that are in use and not revoked; infinity: there is none."""
+        return next((held.granted_at for held in self._held.values() if not held.revoked), math.inf)
 
     def held(self) -> list[HeldLease]:
         """The leases that are lent, the oldest first."""

@@ -18,10 +18,17 @@ from scavenge.core.health import HealthSettings
 from scavenge.core.roster import Added, Change, Changed, Removed, never_listed, not_listed
 from scavenge.errors import ConfigError, single_error
 from scavenge.events import Observer, PoolWaiting
+from scavenge.runtime.member import Member
+from scavenge.runtime.network import NetworkJudge
 from scavenge.runtime.poller import CheckListing, Poller
 from scavenge.runtime.pool import Pool
-from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, ModelTransport
+from scavenge.runtime.ports import AdmissionPolicy, ModelTransport
+from scavenge.runtime.sources import NamedSource
+from scavenge.status import FleetStatus
 from scavenge.types import Busy, Endpoint, EndpointId, Lost, LostCause, Outcome, Url
+
+THE_SERVERS = frozenset({LostCause.SERVER, LostCause.SILENT, LostCause.NETWORK})
+"""Losses that say something of the server, once they are not this machine's doing."""
 
 
 @attrs.frozen
@@ -37,7 +44,7 @@ class FleetSettings:
 class FleetPorts:
     """What the edge and the plugins give a fleet."""
 
-    sources: Sequence[tuple[str, EndpointSource]]
+    sources: Sequence[NamedSource]
     check: CheckListing
     transport: ModelTransport
     make_policy: Callable[[], AdmissionPolicy]
@@ -48,9 +55,24 @@ class FleetPorts:
 
 @attrs.define(eq=False)
 class Fleet:
-    """The pools of a run, by endpoint id."""
+    """The pools of a run, by endpoint id, and what they share."""
 
-    pools: dict[EndpointId, Pool]
+    emit: Observer = attrs.field(repr=False)
+    random: Random = attrs.field(repr=False)
+    pools: dict[EndpointId, Pool] = attrs.field(factory=dict)
+    poller: Poller | None = None
+    """Who asks the sources; ``None`` before anybody does."""
+    network: NetworkJudge = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.network = NetworkJudge(self.members, self._refresh, self.emit, self.random)
+
+    def members(self) -> list[Member]:
+        """The endpoints of all pools, those included that were removed and still have leases."""
+        return [one for pool in self.pools.values() for one in (*pool.members.values(), *pool.departing.values())]
+
+    def _refresh(self, member: Member) -> None:
+        self.pools[member.endpoint.endpoint_id].refresh(member)
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Carry what changed in the listings into the pools."""
@@ -66,13 +88,22 @@ class Fleet:
                 case Removed(endpoint):
                     pool.remove(endpoint.url)
 
-    def share(self, teller: Pool, url: Url, outcome: Outcome) -> None:
+    def share(self, teller: Pool, url: Url, outcome: Outcome, since: float) -> None:
         """Let the other pools hear what one learnt of a server they share: that it is lost, or busy."""
-        if not isinstance(outcome, Busy) and not (isinstance(outcome, Lost) and outcome.cause is LostCause.SERVER):
+        if not isinstance(outcome, Busy) and not (isinstance(outcome, Lost) and outcome.cause in THE_SERVERS):
             return
         for pool in self.pools.values():
             if pool is not teller and (member := pool.members.get(url)) is not None:
-                pool.hear(member, outcome)
+                pool.hearing.hear(member, outcome, since)
+
+    def status(self, now: float) -> FleetStatus:
+        """How everything is doing at the instant *now*."""
+        down_since = self.network.down_since
+        return FleetStatus(
+            tuple(pool.status() for pool in self.pools.values()),
+            () if self.poller is None else self.poller.status(now),
+            None if down_since is None else now - down_since,
+        )
 
 
 @asynccontextmanager
@@ -81,25 +112,28 @@ async def open_fleet(
 ) -> AsyncIterator[Fleet]:
     """Serve the pools in *wanted* while the body runs; *fixed* endpoints are there for good and are not asked for.
 
-    Raises :class:`ConfigError` when what is listed at the start is wrong. Cancelled or left by an error, it stops its
-    tasks and closes its clients before the error goes on.
+    Raises :class:`ConfigError` when what is listed at the start is wrong, and :class:`PluginError` when a source cannot
+    be opened then. Cancelled or left by an error, it stops its tasks and closes its clients before the error goes on.
     """
     with single_error():
         async with trio.open_nursery() as services:
-            fleet = Fleet({})
+            fleet = Fleet(ports.emit, ports.random)
             for endpoint_id in wanted:
                 elastic = settings.elastic and endpoint_id not in {endpoint.endpoint_id for endpoint in fixed}
                 fleet.pools[endpoint_id] = _make_pool(endpoint_id, elastic, settings, ports, services, fleet)
-            poller = Poller(
-                ports.sources, ports.check, fleet.apply, ports.emit, settings.poll_interval_s, settings.elastic
+            fleet.poller = poller = Poller(
+                ports.sources,
+                ports.check,
+                fleet.apply,
+                ports.emit,
+                settings.poll_interval_s,
+                settings.elastic,
+                ports.random,
             )
             try:
                 fleet.apply([Added(endpoint) for endpoint in fixed])
-                await poller.ask_first()
+                await services.start(poller.run_poller)
                 _look_for_unlisted(fleet, tuple(poller.roster), settings, ports)
-                if settings.elastic:
-                    for index in range(len(ports.sources)):
-                        services.start_soon(poller.run_source, index, name=f"poll {ports.sources[index][0]}")
                 yield fleet
             finally:
                 services.cancel_scope.cancel()
@@ -126,6 +160,7 @@ def _make_pool(
         wall_clock=ports.wall_clock,
         minders_nursery=services,
         share=fleet.share,
+        network=fleet.network,
     )
 
 

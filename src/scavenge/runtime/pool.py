@@ -11,6 +11,7 @@ the end); only outcomes of a member's present settings count for its health.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from random import Random
 
 import attrs
@@ -18,6 +19,7 @@ import trio
 
 from scavenge.core.health import EndpointHealth, HealthSettings, State
 from scavenge.core.ledger import Ask, SlotLedger
+from scavenge.core.network import remote_host
 from scavenge.core.stall import StallClock
 from scavenge.events import (
     EndpointChanged,
@@ -28,18 +30,27 @@ from scavenge.events import (
     LeasesRevoked,
     Observer,
 )
+from scavenge.runtime.asking import Asking
 from scavenge.runtime.dispatcher import Dispatcher, HeldLease
-from scavenge.runtime.member import Member, mind
-from scavenge.runtime.ports import AdmissionPolicy, ModelClient, ModelTransport
-from scavenge.status import EndpointStatus, PoolStatus
-from scavenge.types import CapChanged, Endpoint, EndpointId, Healthy, Misrouted, Outcome, RequestFailed, Url
+from scavenge.runtime.hearing import Hearing
+from scavenge.runtime.member import DRAINING, Member, mind
+from scavenge.runtime.network import NetworkJudge
+from scavenge.runtime.places import Places, place_of
+from scavenge.runtime.ports import AdmissionPolicy, ModelTransport
+from scavenge.status import PoolStatus
+from scavenge.types import (
+    CapChanged,
+    Endpoint,
+    EndpointId,
+    Outcome,
+    Url,
+)
 
 HEALTH_KEYS = frozenset({"model", "key", "secret", "type", "headers", "proxy"})
 """Settings whose change calls for another client, and makes a trouble that was known worthless."""
 
-PLACES = Url("places")
-START_AHEAD = 5
-"""Sessions that may be under way beyond the slots, so that a freed slot finds a request (Inspect's figure)."""
+REASONS = 3
+"""How many endpoints' reasons are told when there is nothing to give work to."""
 
 
 @attrs.define(eq=False)
@@ -56,23 +67,25 @@ class Pool:
     wall_clock: Callable[[], float] = attrs.field(repr=False)
     minders_nursery: trio.Nursery = attrs.field(repr=False)
     """Where the members' minding tasks run; the fleet's."""
-    share: Callable[[Pool, Url, Outcome], None] = attrs.field(repr=False)
+    share: Callable[[Pool, Url, Outcome, float], None] = attrs.field(repr=False)
     """Lets the other pools hear of a server that they have too."""
+    network: NetworkJudge = attrs.field(repr=False)
+    """Tells an endpoint's silence from this machine's; the fleet's."""
     members: dict[Url, Member] = attrs.field(factory=dict)
     departing: dict[Url, Member] = attrs.field(factory=dict)
     """Removed endpoints on which leases still run."""
     dispatcher: Dispatcher = attrs.field(init=False)
-    places: Dispatcher = attrs.field(init=False)
-    """Who may have a session under way: :data:`START_AHEAD` more than there are slots."""
+    places: Places = attrs.field(factory=Places, init=False)
+    asking: Asking = attrs.field(init=False)
+    hearing: Hearing = attrs.field(init=False)
     stall: StallClock = attrs.field(init=False)
     slots: int = 0
     """The sum of the members' limits."""
-    _asking: set[trio.CancelScope] = attrs.field(factory=set)
 
     def __attrs_post_init__(self) -> None:
         self.dispatcher = Dispatcher(SlotLedger(), self.elastic, self._forget_drained)
-        self.places = Dispatcher(SlotLedger())  # elastic: a session that finds no place waits for slots
-        self.places.ledger.join(PLACES, 0, None)
+        self.asking = Asking(self.elastic, self.hopeless, self.why_waiting)
+        self.hearing = Hearing(self)
         self.stall = StallClock(trio.current_time())
 
     # --- membership
@@ -85,8 +98,8 @@ class Pool:
         member = Member(endpoint, self.transport.open_client(endpoint), self.make_policy(), health)
         self.members[endpoint.url] = member
         self.dispatcher.ledger.join(endpoint.url, member.limit, member.cap)
-        self.emit(EndpointJoined(self.endpoint_id, endpoint.url))
-        self._apply(member, was_draining=False)
+        self.emit(EndpointJoined(self.endpoint_id, endpoint.url, endpoint.source))
+        self._apply(member)
         self.minders_nursery.start_soon(mind, self, member, name=f"mind {endpoint.url}")
 
     def change(self, endpoint: Endpoint, keys: tuple[str, ...]) -> None:
@@ -94,6 +107,7 @@ class Pool:
         member = self.members[endpoint.url]
         was_draining = member.draining
         member.endpoint = endpoint
+        member.host = remote_host(endpoint.proxy or endpoint.url)
         if HEALTH_KEYS.intersection(keys):
             member.client.close()
             member.client = self.transport.open_client(endpoint)
@@ -101,17 +115,17 @@ class Pool:
                 member.health = EndpointHealth.listed(self.health_settings, self.random, trio.current_time())
         if keys != ("draining",) or (was_draining and not member.draining):
             self.emit(EndpointChanged(self.endpoint_id, endpoint.url, ", ".join(keys)))
-        self._apply(member, was_draining=was_draining)
+        self._apply(member)
         member.poke()
 
-    def _apply(self, member: Member, *, was_draining: bool) -> None:
+    def _apply(self, member: Member) -> None:
         deadline = member.endpoint.drain_deadline
         left_s = None if deadline is None else deadline.timestamp() - self.wall_clock()
         now = trio.current_time()
         member.revoke_at = None if left_s is None else now + left_s
         member.policy.observe(CapChanged(member.endpoint.max_concurrent), now)
-        if member.draining and not was_draining:
-            self.emit(EndpointDraining(self.endpoint_id, member.url, "listed as draining, or no longer listed"))
+        if member.drain(now):
+            self.emit(EndpointDraining(self.endpoint_id, member.url, DRAINING))
         self.refresh(member)
 
     def remove(self, url: Url) -> None:
@@ -120,6 +134,7 @@ class Pool:
         self._set_limit(member, 0)
         del self.members[url]
         member.gone = True
+        member.drain(trio.current_time())
         self.dispatcher.ledger.leave(url)
         self.emit(EndpointLeft(self.endpoint_id, url))
         if self.dispatcher.ledger.lent(url):
@@ -132,6 +147,7 @@ class Pool:
     def _forget(self, member: Member) -> None:
         member.minding.cancel()
         member.client.close()
+        self.network.forget(member)
 
     def close(self) -> None:
         """Forget every member."""
@@ -143,28 +159,7 @@ class Pool:
         member = self.members.get(url)
         return member is None or member.draining
 
-    # --- health and limits
-
-    def report(self, member: Member, client: ModelClient, outcome: Outcome) -> None:
-        """Hear how an attempt through *client* ended."""
-        self.stall.on_outcome(outcome, trio.current_time())
-        if not member.gone and member.client is client:
-            self.hear(member, outcome)
-            self.share(self, member.url, outcome)
-
-    def hear(self, member: Member, outcome: Outcome) -> None:
-        """Let an outcome count for a member's health."""
-        served_at = float("-inf")
-        if outcome.name in ("failed", "timeout"):
-            served_at = max((m.health.served_at for m in self.members.values() if m is not member), default=served_at)
-        member.health.on_outcome(outcome, trio.current_time(), served_at)
-        self.refresh(member)
-
-    def on_probe(self, member: Member, result: Healthy | Outcome) -> None:
-        """Hear how a probe ended; the leases of a lost endpoint are revoked."""
-        if member.health.on_probe(result, trio.current_time()):
-            self.revoke(member.url, member.health.why)
-        self.refresh(member)
+    # --- limits
 
     def refresh(self, member: Member) -> None:
         """Bring a member's limit in line with its health, its gate and its settings, and lend what that allows."""
@@ -173,21 +168,18 @@ class Pool:
             member.revoke_at = None
             self.revoke(member.url, "its drain deadline has passed")
         member.health.wake(now)
+        if self.hearing.is_replying(member):
+            member.health.on_reply_coming(now)
         if member.gone:
             return
-        self._set_limit(member, self._limit(member, now))
+        if member.pace.forget_if_stale(now, self.dispatcher.ledger.lent(member.url)):
+            self.dispatcher.ledger.set_line(member.url, None)
+        self._set_limit(member, 0 if self.network.bars(member) else member.bound(now))
         if member.told is not member.health.state:
             old, member.told = member.told, member.health.state
             self.emit(HealthChanged(self.endpoint_id, member.url, old.value, member.told.value, member.health.why))
             member.poke()
-            self._turn_away_if_hopeless()
-
-    def _limit(self, member: Member, now: float) -> int:
-        room = member.health.room()
-        if member.draining or room == 0:
-            return 0
-        bounds = (room, member.policy.limit(now), member.endpoint.max_concurrent)
-        return min(bound for bound in bounds if bound is not None)
+            self.asking.look()
 
     def _set_limit(self, member: Member, limit: int) -> None:
         cap = member.endpoint.max_concurrent
@@ -197,8 +189,7 @@ class Pool:
         self.slots += limit - member.limit
         member.limit, member.cap = limit, cap
         self.stall.on_usable(self.slots > 0, trio.current_time())
-        self.places.ledger.set_limit(PLACES, self.slots + START_AHEAD if self.slots else 0, None)
-        self.places.settle()
+        self.places.follow(self.slots)
         self.dispatcher.settle()
 
     def revoke(self, url: Url, why: str) -> None:
@@ -212,33 +203,16 @@ class Pool:
         """Whether no endpoint will ever take work: nothing is asked again, and all that was listed is misconfigured."""
         return not self.elastic and all(m.health.state is State.MISCONFIGURED for m in self.members.values())
 
-    def _turn_away_if_hopeless(self) -> None:
-        if self.slots == 0 and self.hopeless():
-            for scope in self._asking:
-                scope.cancel()
-
     async def acquire(self, ask: Ask) -> HeldLease:
         """Wait for slots on one endpoint.
 
         Raises :class:`RequestFailed` when the pool will never have a usable endpoint. Cancelled, it leaves the queue.
         """
-        return await self._acquire(self.dispatcher, ask)
+        return await self.asking.acquire(self.dispatcher, ask)
 
     async def acquire_place(self, age: int) -> HeldLease:
         """Wait for a session's place, as :meth:`acquire` waits for slots; ``places`` takes it back."""
-        return await self._acquire(self.places, Ask((age,)))
-
-    async def _acquire(self, dispatcher: Dispatcher, ask: Ask) -> HeldLease:
-        if self.elastic:
-            return await dispatcher.acquire(ask)
-        with trio.CancelScope() as scope:
-            self._asking.add(scope)
-            try:
-                self._turn_away_if_hopeless()
-                return await dispatcher.acquire(ask)
-            finally:
-                self._asking.discard(scope)
-        raise RequestFailed(Misrouted(self.why_waiting()), ())
+        return await self.asking.acquire(self.places, place_of(age))
 
     def release(self, held: HeldLease) -> None:
         """Give slots back. Never waits."""
@@ -251,22 +225,14 @@ class Pool:
 
     def status(self) -> PoolStatus:
         """How the pool is doing now."""
-        ledger = self.dispatcher.ledger
+        ledger, now = self.dispatcher.ledger, trio.current_time()
         members = (*self.members.values(), *self.departing.values())
-        return PoolStatus(
-            self.endpoint_id,
-            tuple(
-                EndpointStatus(
-                    member.url,
-                    "draining" if member.draining else member.health.state.value,
-                    member.health.why,
-                    ledger.lent(member.url),
-                    member.limit,
-                )
-                for member in members
-            ),
-            ledger.waiting,
-        )
+        endpoints = tuple(member.status(now, ledger.lent(member.url)) for member in members)
+        return PoolStatus(self.endpoint_id, endpoints, ledger.waiting)
+
+    def stalled_s(self) -> float:
+        """How long the pool has been getting nowhere; 0 while it gets on."""
+        return self.stall.stalled_s(trio.current_time(), self.dispatcher.oldest_work_at())
 
     def why_waiting(self) -> str:
         """One line that says why there is nothing to give work to, or why all that work comes to nothing."""
@@ -274,7 +240,8 @@ class Pool:
             return "no endpoint is listed"
         if self.slots and self.stall.unhelped_why is not None:
             return f"endpoints take work, but nothing helps that comes back; the last was {self.stall.unhelped_why}"
-        shown = list(self.members.values())[:3]
-        reasons = [f"{m.url} is {'draining' if m.draining else m.health.state.value} ({m.health.why})" for m in shown]
-        more = len(self.members) - len(shown)
+        if self.network.down_since is not None and any(member.host for member in self.members.values()):
+            return self.network.why(trio.current_time())
+        reasons = [member.reason for member in islice(self.members.values(), REASONS)]
+        more = len(self.members) - len(reasons)
         return "; ".join(reasons) + (f"; and {more} more" if more else "")

@@ -92,7 +92,7 @@ class Run:
         told = "" if pool.members else pool.why_waiting()  # the fleet has told of a pool that nothing is listed for
         while True:
             await trio.sleep(LOOK_EVERY_S)
-            stalled_s = pool.stall.stalled_s(trio.current_time())
+            stalled_s = pool.stalled_s()
             why = pool.why_waiting() if stalled_s >= TELL_AFTER_S else ""
             if bool(why) != bool(told):
                 self.emit(PoolWaiting(pool.endpoint_id, self.wall_clock() - stalled_s, why))

@@ -22,7 +22,7 @@ from scavenge.core.retry import Again, Done, GiveUp, RequestHistory, RetrySettin
 from scavenge.errors import PoisonRequest
 from scavenge.events import AttemptDropped, AttemptEnded, AttemptStarted, Observer
 from scavenge.runtime.dispatcher import HeldLease
-from scavenge.runtime.member import Member
+from scavenge.runtime.member import OWN_LAG_S, Member
 from scavenge.runtime.pool import Pool
 from scavenge.types import (
     Answer,
@@ -34,11 +34,15 @@ from scavenge.types import (
     LostCause,
     Messages,
     Ok,
+    Outcome,
     RequestFailed,
     TimedOut,
     Url,
     Usage,
 )
+
+CHARACTERS_A_TOKEN = 4
+"""About as many characters has a token of English text (OpenAI's rule of thumb); for servers that count none."""
 
 
 @attrs.frozen
@@ -169,7 +173,8 @@ class Session:
             if self.pool.is_leaving(member.url):
                 answer = attrs.evolve(answer, outcome=while_leaving(answer.outcome))
             # before the slot is free again: the next in the queue must not be sent to a server that was just lost
-            self.pool.report(member, client, answer.outcome)
+            outcome = self.pool.hearing.report(member, client, answer.outcome, started_at, _tokens(answer.outcome))
+            answer = attrs.evolve(answer, outcome=outcome)
         except BaseException:
             self.ports.emit(AttemptDropped(self.pool.endpoint_id, member.url))
             raise
@@ -201,12 +206,14 @@ class Session:
     async def _exchange(self, held: HeldLease, member: Member, request: ChatRequest) -> Answer:
         answer: Answer | None = None
         timeout_s = self.settings.request_timeout
-        with held.scope, trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
+        with held.scope, trio.move_on_after(float("inf") if timeout_s is None else timeout_s) as patience:
             answer = await member.client.ask(request)
         if answer is not None:
             return answer
         if held.revoked:
             return Answer(Lost("the endpoint was lost while it had the request", LostCause.REVOKED))
+        if trio.current_time() - patience.deadline > OWN_LAG_S:
+            return Answer(Lost("request_timeout passed while this process was busy elsewhere", LostCause.LATE))
         return Answer(TimedOut(f"no whole reply within request_timeout = {timeout_s:g} s"))
 
     def _record(self, answer: Answer, url: Url, started_time: float, duration_s: float) -> Attempt:
@@ -232,3 +239,13 @@ class Session:
             self.prompt_tokens = (self.prompt_tokens or 0) + usage.prompt_tokens
         if usage.completion_tokens is not None:
             self.completion_tokens = (self.completion_tokens or 0) + usage.completion_tokens
+
+
+def _tokens(outcome: Outcome) -> float | None:
+    """How many tokens were generated, as the server counted them or by the length of the text."""
+    if not isinstance(outcome, Ok):
+        return None
+    reply = outcome.reply
+    if reply.usage.completion_tokens is not None:
+        return reply.usage.completion_tokens
+    return (len(reply.text) + len(reply.reasoning or "")) / CHARACTERS_A_TOKEN

@@ -13,7 +13,8 @@ versionadded: 0.1
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
@@ -24,10 +25,12 @@ from scavenge.core.errorbody import Wording
 from scavenge.core.modellist import outcome_of_probe
 from scavenge.errors import UsageError, single_error
 from scavenge.testing import faults, wire
+from scavenge.testing.lister import Lister
 from scavenge.testing.model import reply_to
-from scavenge.testing.node import Bell, Node, check_servers, make_hosts, rows_of, run_script
+from scavenge.testing.node import Bell, Node, check_servers, make_hosts
+from scavenge.testing.script import run_script
 from scavenge.testing.served import GarbageReply, Generation, Refusal, SimulatedServer, Truth
-from scavenge.types import Answer, ApiType, ChatRequest, Endpoint, Healthy, Listing, Lost, Outcome, Rejected
+from scavenge.types import Answer, ApiType, ChatRequest, Endpoint, Healthy, Listing, Lost, LostCause, Outcome, Rejected
 
 _JSON = {"content-type": "application/json"}
 
@@ -38,13 +41,23 @@ class SimulatedFleet:
     Time passes for them inside ``async with fleet.open()``; the script counts its seconds from there.
     """
 
-    def __init__(self, servers: Sequence[SimulatedServer], script: str = "", random_seed: int = 0) -> None:
+    def __init__(
+        self,
+        servers: Sequence[SimulatedServer],
+        script: str | Sequence[faults.Step] = "",
+        random_seed: int = 0,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
         check_servers(servers)
-        self._steps = faults.parse_script(script, {server.name for server in servers})
+        self._steps = faults.read_steps(script, {server.name for server in servers})
         self._seed = random_seed
         hosts = make_hosts(servers, self._steps, random_seed)
-        self.nodes: Mapping[str, Node] = {name: Node(host, f"http://{name}.sim/v1") for name, host in hosts.items()}
+        self.nodes: Mapping[str, Node] = {
+            name: Node(host, f"http://{name}.sim/v1", wall_clock=wall_clock) for name, host in hosts.items()
+        }
         """By name; ``nodes[name].apply(fault)`` lets a fault happen outside the script."""
+        self.lister = Lister(self.nodes.values())
+        """``lister.apply(fault)`` lets a fault of the listing happen outside the script."""
         self._by_url = {node.url: node for node in self.nodes.values()}
         self._open = False
 
@@ -61,14 +74,16 @@ class SimulatedFleet:
             async with trio.open_nursery() as nursery:
                 for node in self.nodes.values():
                     nursery.start_soon(node.run_clock)
-                nursery.start_soon(run_script, self._steps, self.nodes, lambda step: None)
+                nursery.start_soon(run_script, self._steps, self.nodes, self.lister, lambda step: None)
                 yield self
                 nursery.cancel_scope.cancel()
 
     async def list_endpoints(self) -> Listing:
-        """The endpoints as the script has them listed now."""
-        await trio.lowlevel.checkpoint()
-        return Listing(rows_of(self.nodes.values()), where="simulated fleet")
+        """The endpoints as the script has them listed now.
+
+        Raises :class:`scavenge.errors.SourceError` during an outage.
+        """
+        return await self.lister.list_endpoints()
 
     def open_client(self, endpoint: Endpoint) -> SimulatedClient:
         """A client for one endpoint; a URL that is not of this fleet is a host that nobody knows."""
@@ -87,6 +102,23 @@ class SimulatedClient:
     _endpoint: Endpoint
     _node: Node | None
     _seed: int
+    _heard_at: float = attrs.field(default=-math.inf, init=False)
+    _answered_at: float = attrs.field(default=-math.inf, init=False)
+    _streams: set[Generation] = attrs.field(factory=set, init=False)
+    """Replies that come in token by token."""
+
+    @property
+    def heard_at(self) -> float:
+        """When a byte last came from the server; tokens of a stream come all the time until it freezes."""
+        if self._node is not None and any(generation.tokens for generation in self._streams):
+            frozen_since = self._node.host.frozen_since
+            self._hear(trio.current_time() if frozen_since is None else frozen_since)
+        return self._heard_at
+
+    @property
+    def reached_at(self) -> float:
+        """When anything last came from its host, which goes on taking connections while the server is frozen."""
+        return max(self.heard_at, self._answered_at)
 
     async def ask(self, request: ChatRequest) -> Answer:
         """Send one request and wait for the whole reply."""
@@ -96,13 +128,14 @@ class SimulatedClient:
             node = await self._reach()
             return Answer(node) if isinstance(node, Lost) else await self._exchange(node, request, started_at, silence)
         await trio.lowlevel.checkpoint()
-        return Answer(Lost(f"nothing heard for {request.idle_timeout_s:g} s"))
+        return Answer(Lost(f"nothing heard for {request.idle_timeout_s:g} s", LostCause.SILENT))
 
     async def probe(self, path: str) -> Healthy | Outcome:
         """Ask whether the server is there; it lists its model at ``/models`` and has no such list anywhere else."""
         node = await self._reach()
         if isinstance(node, Lost):
             return node
+        self._hear(trio.current_time())
         status, body = 200, wire.models_body(node.host)
         refusal = node.host.admit_probe(self._endpoint.secret, trio.current_time())
         if path != "/models":
@@ -118,10 +151,28 @@ class SimulatedClient:
         """The server, once it hears us."""
         await trio.lowlevel.checkpoint()
         if self._node is None:
-            return Lost(f"{self._endpoint.url}: no such host")
+            return Lost(f"{self._endpoint.url}: no such host", LostCause.NETWORK)
+        self._answered_at = trio.current_time()
         if not self._node.host.alive:
             return Lost(f"{self._endpoint.url}: connection refused")
-        return self._node if await self._node.wait_responsive() else _reset(self._node)
+        if not await self._node.wait_responsive():
+            return self._reset()
+        return self._node
+
+    def _hear(self, at: float) -> None:
+        self._heard_at = max(self._heard_at, at)
+
+    def _stop_hearing(self, generation: Generation) -> None:
+        self._hear(self.heard_at)  # what has come of it so far
+        self._streams.discard(generation)
+
+    def _refused(self, refusal: Refusal | GarbageReply) -> Answer:
+        self._hear(trio.current_time())
+        return Answer(_outcome_of(refusal), 0.0)
+
+    def _reset(self) -> Lost:
+        self._answered_at = trio.current_time()
+        return Lost(f"{self._endpoint.url}: connection reset")
 
     async def _exchange(self, node: Node, request: ChatRequest, started_at: float, silence: trio.CancelScope) -> Answer:
         await trio.lowlevel.checkpoint()
@@ -130,17 +181,21 @@ class SimulatedClient:
             return Answer(body)
         ask = wire.read_ask(body, wire.CHAT if self._endpoint.type is ApiType.CHAT_COMPLETIONS else wire.TEXT)
         if isinstance(ask, Refusal):
-            return Answer(_outcome_of(ask), 0.0)
+            return self._refused(ask)
         bell = Bell()
         begun = self._begin(node, ask, bell)
         if not isinstance(begun, Generation):
-            return Answer(_outcome_of(begun), 0.0)
+            return self._refused(begun)
+        if request.stream:
+            self._streams.add(begun)
         try:
             first_byte_s = await _follow(node, begun, bell, request, started_at, silence)
         finally:
             node.cancel(begun)
+            self._stop_hearing(begun)
         if begun.lost:
-            return Answer(_reset(node), first_byte_s)
+            return Answer(self._reset(), first_byte_s)
+        self._hear(trio.current_time())
         return Answer(_read(200, wire.whole_reply(ask, begun)), first_byte_s)
 
     def _begin(self, node: Node, ask: wire.Ask, bell: Bell) -> Generation | GarbageReply | Refusal:
@@ -168,10 +223,6 @@ async def _follow(
     if first_byte_s is None and not generation.lost:
         first_byte_s = trio.current_time() - started_at
     return first_byte_s
-
-
-def _reset(node: Node) -> Lost:
-    return Lost(f"{node.url}: connection reset")
 
 
 def _outcome_of(refusal: Refusal | GarbageReply) -> Outcome:

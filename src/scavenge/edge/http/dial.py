@@ -1,8 +1,9 @@
 """Connecting: addresses (all of them, a little apart), the proxy's tunnel, TLS; one deadline over it all.
 
 The deadline is ``CONNECT_DEADLINE_S`` and ``CROWD_S`` more for each connection to the same endpoint that is being made
-already: a thousand at once fill the backlog of a small server, and it is not dead for dropping some. When the deadline
-fires late, this process was busy elsewhere and might not have seen the answer: then nobody is blamed.
+already: a thousand at once fill the backlog of a small server, and it is not dead for dropping some. A deadline that
+passes is silence. When it fires late, this process was busy elsewhere and might not have seen the answer: then nobody
+is blamed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import trio
 from scavenge.edge.http.channel import Channel, PlainChannel, TlsChannel
 from scavenge.edge.http.faults import ConnectFault, connect_fault
 from scavenge.edge.http.route import Route
+from scavenge.edge.http.signs import Signs
 from scavenge.edge.http.wire import Wire, WireError
 from scavenge.types import Lost, LostCause, Misrouted
 
@@ -38,6 +40,8 @@ class Dialer:
         self._connect_deadline_s = connect_deadline_s
         self.under_way = 0
         """How many connections are being made."""
+        self.signs = Signs()
+        """When the server was last heard: by this dialer, and by whoever uses its connections."""
 
     async def dial(self) -> Channel:
         """A fresh connection, owned by the caller. Raises :class:`ConnectFault`. Cancelled, it leaves none behind."""
@@ -47,18 +51,22 @@ class Dialer:
             with trio.move_on_after(deadline_s) as scope:
                 return await self._connect()
         except (OSError, UnicodeError, trio.BrokenResourceError) as error:  # UnicodeError: no host name
-            raise connect_fault(error, self.route.origin) from error
+            fault = connect_fault(error, self.route.origin)
+            if fault.answered:
+                self.signs.answered_at = trio.current_time()
+            raise fault from error
         finally:
             self.under_way -= 1
         late = trio.current_time() - scope.deadline > LAG_S
         what = f"cannot connect to {self.route.origin}: no answer within {deadline_s:g} s"
-        raise ConnectFault(Lost(what, LostCause.LOCAL if late else LostCause.SERVER))
+        raise ConnectFault(Lost(what, LostCause.LATE if late else LostCause.SILENT))
 
     async def _connect(self) -> Channel:
         route = self.route
         proxy = route.proxy
         host, port = (route.host, route.port) if proxy is None else (proxy.host, proxy.port)
         stream = await trio.open_tcp_stream(host, port)
+        self.signs.answered_at = trio.current_time()
         try:
             if route.scheme == "http":
                 return PlainChannel(stream)
@@ -66,6 +74,7 @@ class Dialer:
                 await _open_tunnel(stream, route)
             secure = trio.SSLStream(stream, self._tls(), server_hostname=route.host, https_compatible=True)
             await secure.do_handshake()
+            self.signs.heard_at = trio.current_time()
         except BaseException:
             stream.socket.close()
             raise

@@ -17,6 +17,7 @@ import trio
 from scavenge.edge.http.channel import Channel
 from scavenge.edge.http.faults import HttpFault, NoReply, broken_fault
 from scavenge.edge.http.request import Request
+from scavenge.edge.http.signs import Signs
 from scavenge.edge.http.wire import Head, Wire, WireError
 from scavenge.types import Lost
 
@@ -75,9 +76,8 @@ class Pulse:
         if self._from_sending:
             self._moved(trio.current_time())
 
-    def received(self, body: bytes) -> None:
-        """Bytes of the reply came, *body* among them."""
-        now = trio.current_time()
+    def received(self, body: bytes, now: float) -> None:
+        """Bytes of the reply came at *now*, *body* among them."""
         self._moved(now)
         if body and self.first_byte_at is None:
             self.first_byte_at = now
@@ -99,16 +99,19 @@ class Connection:
 class Exchange:
     """One request and its reply. ``head`` is there after :meth:`begin`."""
 
-    __slots__ = ("_body", "_channel", "_connection", "_give_back", "_heard", "_pulse", "_sent", "_where", "_wire")
+    __slots__ = (
+        "_body", "_channel", "_connection", "_give_back", "_heard", "_pulse", "_sent", "_signs", "_where", "_wire",
+    )  # fmt: skip
 
     def __init__(
-        self, connection: Connection, give_back: Callable[[Connection], None], pulse: Pulse, where: str
+        self, connection: Connection, give_back: Callable[[Connection], None], pulse: Pulse, signs: Signs, where: str
     ) -> None:
         self._connection = connection
         self._channel = connection.channel
         self._wire = connection.wire
         self._give_back = give_back
         self._pulse = pulse
+        self._signs = signs
         self._where = where
         self._body = b""  # what came of the body before it was asked for
         self._sent = False  # the request has gone out whole
@@ -203,16 +206,27 @@ class Exchange:
         try:
             data = await self._channel.receive()
         except (OSError, trio.BrokenResourceError) as error:
-            raise broken_fault(error, self._where, HttpFault if self._heard else NoReply) from error
-        if not data and not self._heard:
-            raise NoReply(Lost(f"{self._where} closed the connection without a reply"))
+            raise self._broken(error) from error
+        now = trio.current_time()
+        if data:
+            self._signs.heard_at = now
+        else:
+            self._signs.answered_at = now
+            if not self._heard:
+                raise NoReply(Lost(f"{self._where} closed the connection without a reply"))
         self._heard = True
         try:
             body = self._wire.feed(data)
         except WireError as error:
             raise self._lost(str(error)) from error
-        self._pulse.received(body)
+        self._pulse.received(body, now)
         return body
+
+    def _broken(self, error: BaseException) -> HttpFault:
+        fault = broken_fault(error, self._where, HttpFault if self._heard else NoReply)
+        if fault.answered:
+            self._signs.answered_at = trio.current_time()
+        return fault
 
     def _lost(self, what: str) -> HttpFault:
         return HttpFault(Lost(f"{self._where}: {what}"))

@@ -1,7 +1,10 @@
-"""How an exchange fails below HTTP, and whose fault that is: errors of sockets, names and TLS -> outcomes.
+"""How an exchange fails below HTTP, and what that tells of its cause: errors of sockets, names and TLS -> outcomes.
 
-A fault is this machine's only when nothing else is to blame: connecting tries several addresses, and one that refuses
-is an answer of the endpoint, even if another could not be tried from here.
+An answer is the server's, also one that refuses or resets. Silence, and what cannot be sent from here, are told as what
+they are: one exchange cannot know whether others are heard. Connecting tries several addresses, and the error that
+tells most decides: an answer; a shortage on this machine, under which the others were no fair attempts; silence; a
+network out of reach (a machine without IPv6 says so of every host with such an address); a local address that cannot
+be had (it says that, or runs out of ports).
 """
 
 from __future__ import annotations
@@ -17,22 +20,28 @@ import trio
 from scavenge.core.errorbody import Wording
 from scavenge.types import Lost, LostCause, Misrouted
 
-LOCAL_ERRORS = frozenset(
-    {
-        *(errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM),  # descriptors and memory
-        *(errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT),  # ports; a family of addresses that is switched off
-        *(errno.ENETUNREACH, errno.ENETDOWN),  # no network
-        *(errno.EPERM, errno.EACCES),  # a packet filter on this machine
-    }
-)
-_NAME_UNKNOWN = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
+SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Descriptors and memory of this machine."""
+_CAUSES = {
+    **dict.fromkeys((errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.EHOSTDOWN), LostCause.SILENT),
+    **dict.fromkeys((errno.ENETUNREACH, errno.ENETDOWN, errno.EAFNOSUPPORT), LostCause.NETWORK),
+    **dict.fromkeys((errno.EPERM, errno.EACCES), LostCause.NETWORK),  # a packet filter on this machine
+    **dict.fromkeys((*SHORTAGES, errno.EADDRNOTAVAIL), LostCause.LOCAL),
+}
+_NAME_CAUSES = {
+    **dict.fromkeys((socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM), LostCause.NAMES),
+    socket.EAI_MEMORY: LostCause.LOCAL,
+}
+_TELLING = (LostCause.SERVER, LostCause.SILENT, LostCause.NETWORK, LostCause.NAMES, LostCause.LOCAL)
+_ANSWERS = frozenset({errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE})
 
 
 class HttpFault(Exception):
-    """An exchange came to nothing; ``outcome`` says what that means."""
+    """An exchange came to nothing; ``outcome`` says what that means, ``answered`` whether the host itself said so."""
 
-    def __init__(self, outcome: Lost | Misrouted) -> None:
+    def __init__(self, outcome: Lost | Misrouted, *, answered: bool = False) -> None:
         self.outcome = outcome
+        self.answered = answered
         super().__init__(outcome.message)
 
     def told(self, wording: Wording) -> Lost | Misrouted:
@@ -41,7 +50,7 @@ class HttpFault(Exception):
 
     @property
     def cause(self) -> LostCause:
-        """Who is to blame."""
+        """Why the exchange came to nothing."""
         return self.outcome.cause if isinstance(self.outcome, Lost) else LostCause.SERVER
 
 
@@ -58,17 +67,16 @@ def connect_fault(error: BaseException, where: str) -> ConnectFault:
     causes = list(_causes(error))
     what = f"cannot connect to {where}: {_described(causes)}"
     if any(isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError) for cause in causes):
-        return ConnectFault(Misrouted(f"{what} (TLS); see the certificate and the scheme of the url", curable=True))
-    local = all(_is_local(cause) for cause in causes)
-    return ConnectFault(Lost(what, LostCause.LOCAL if local else LostCause.SERVER))
+        told = f"{what} (TLS); see the certificate and the scheme of the url"
+        return ConnectFault(Misrouted(told, curable=True), answered=True)
+    return ConnectFault(Lost(what, _cause_of_all(causes)), answered=any(map(_is_answer, causes)))
 
 
 def broken_fault(error: BaseException, where: str, kind: type[HttpFault] = HttpFault) -> HttpFault:
     """What an error on an open connection to *where* means."""
     causes = list(_causes(error))
-    local = all(_is_local(cause) for cause in causes)
     what = f"the connection to {where} broke: {_described(causes)}"
-    return kind(Lost(what, LostCause.LOCAL if local else LostCause.SERVER))
+    return kind(Lost(what, _cause_of_all(causes)), answered=any(map(_is_answer, causes)))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -87,9 +95,25 @@ def _described(causes: list[BaseException]) -> str:
     return "; ".join(dict.fromkeys(said))
 
 
-def _is_local(error: BaseException) -> bool:
-    if isinstance(error, socket.gaierror):
-        return error.errno not in _NAME_UNKNOWN
-    if isinstance(error, ssl.SSLError):
-        return False  # its numbers are not the system's
-    return isinstance(error, OSError) and error.errno in LOCAL_ERRORS
+def _cause_of_all(errors: list[BaseException]) -> LostCause:
+    """The cause that tells most; see the top of this module."""
+    found = {_cause_of(error) for error in errors}
+    short = any(isinstance(error, OSError) and error.errno in SHORTAGES for error in errors)
+    if short and LostCause.SERVER not in found:
+        return LostCause.LOCAL
+    return next(cause for cause in _TELLING if cause in found)
+
+
+def _cause_of(error: BaseException) -> LostCause:
+    if isinstance(error, socket.gaierror):  # its numbers are not the system's, nor are those of TLS
+        return _NAME_CAUSES.get(error.errno or 0, LostCause.NETWORK)
+    if isinstance(error, ssl.SSLError) or not isinstance(error, OSError):
+        return LostCause.SERVER
+    return _CAUSES.get(error.errno or 0, LostCause.SERVER)
+
+
+def _is_answer(error: BaseException) -> bool:
+    """Whether an error is a sign of life of the host: a refusal, a reset, bytes of TLS."""
+    if isinstance(error, ssl.SSLError | trio.BrokenResourceError):
+        return True
+    return isinstance(error, OSError) and error.errno in _ANSWERS

@@ -59,7 +59,7 @@ class ConnectionPool:
             self._idle.pop()[1].channel.close()
 
     async def _begin(self, connection: Connection, request: Request, pulse: Pulse) -> Exchange:
-        exchange = Exchange(connection, self._give_back, pulse, self.dialer.route.origin)
+        exchange = Exchange(connection, self._give_back, pulse, self.dialer.signs, self.dialer.route.origin)
         try:
             await exchange.begin(request)
         except BaseException:
