@@ -17,11 +17,14 @@ from scavenge.events import (
     EvalSized,
     Event,
     HealthChanged,
+    NetworkBack,
+    NetworkLost,
     PoolWaiting,
     RolloutFinished,
     RunStarted,
     RunStopping,
     SourceChanged,
+    Warned,
 )
 from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
 from scavenge.types import Attempt, EndpointId, Url
@@ -217,6 +220,48 @@ def test_waits_are_told_with_their_age_until_they_end():
     assert view.notes(T0 + 90) == []
 
 
+def test_a_lost_network_is_told_with_its_age_until_it_is_back():
+    view = view_after(NetworkLost(3, "no route\nto any host"), PoolWaiting(POOL, T0, "no network"))
+    before = view.holdups()
+    assert view.notes(T0 + 40) == [
+        "this machine's network has been lost for 0:40: no route to any host",
+        "glm has been waiting for 0:40: no network",
+    ]
+    view.on_event(NetworkBack(41.0), T0 + 41)
+    assert view.holdups() != before
+    assert view.notes(T0 + 41) == ["glm has been waiting for 0:41: no network"]
+
+
+def test_no_end_is_estimated_without_a_network():
+    view = view_after(RunStarted("runs/x", ("a",)), EvalSized("a", 2), finished(), now_time=T0 + 1)
+    assert "left" in view.summary_line(T0 + 5)
+    view.on_event(NetworkLost(1, "unreachable"), T0 + 5)
+    assert "left" not in view.summary_line(T0 + 5)
+
+
+def test_a_source_in_trouble_is_told_with_the_age_of_the_trouble_and_its_latest_kind():
+    view = view_after(SourceChanged("e.toml", ok=False, message="e.toml: no such file"))
+    before = view.holdups()
+    view.on_event(SourceChanged("e.toml", ok=False, message="e.toml: is a folder"), T0 + 60)
+    assert view.holdups() == before
+    assert view.notes(T0 + 192) == ["source e.toml has been in trouble for 3:12: is a folder"]
+    view.on_event(SourceChanged("other", ok=True, message="readable again"), T0 + 200)
+    view.on_event(SourceChanged("e.toml", ok=True, message="readable again"), T0 + 200)
+    assert view.notes(T0 + 200) == []
+    assert view.holdups() != before
+
+
+def test_of_many_sources_in_trouble_the_first_three_are_told():
+    view = view_after(*(SourceChanged(f"s{number}", ok=False, message="gone") for number in range(5)))
+    assert view.notes(T0) == [
+        *(f"source s{number} has been in trouble for 0:00: gone" for number in range(3)),
+        "sources in trouble: 5 in all",
+    ]
+    view.on_event(SourceChanged("s0", ok=True, message="back"), T0)
+    view.on_event(SourceChanged("s1", ok=True, message="back"), T0)
+    assert len(view.notes(T0)) == 3
+
+
 def test_what_stops_the_run_and_who_gave_up_is_told():
     view = view_after(RunStopping("SIGINT"), EvalGaveUp("math", "too long"), EvalGaveUp("code", "too long"))
     assert view.notes(T0) == ["stopping: SIGINT", "given up: math, code"]
@@ -232,7 +277,7 @@ def test_holdups_change_with_what_is_waited_for_but_not_with_its_reason():
 
 
 def test_events_of_no_interest_change_nothing():
-    assert view_after(SourceChanged("file", ok=False, message="unreadable")) == ProgressView(T0)
+    assert view_after(Warned("unreadable")) == ProgressView(T0)
 
 
 @pytest.mark.parametrize(

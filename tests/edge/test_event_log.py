@@ -10,8 +10,26 @@ import trio.testing
 
 from scavenge.edge import event_log
 from scavenge.edge.event_log import EventLog
-from scavenge.events import AttemptEnded, EndpointJoined, HealthChanged, RolloutFinished, SourceChanged
+from scavenge.events import (
+    AttemptEnded,
+    EndpointJoined,
+    HealthChanged,
+    RolloutFinished,
+    RunStarted,
+    SourceChanged,
+    Stalled,
+)
 from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
+from scavenge.status import (
+    EndpointStatus,
+    LeaseStatus,
+    Picture,
+    PoolPicture,
+    PoolStatus,
+    SourceStatus,
+    TaskStatus,
+    WaitingStatus,
+)
 from scavenge.types import Attempt, EndpointId, Url, Usage
 
 POOL, URL = EndpointId("glm"), Url("http://a/v1")
@@ -40,6 +58,7 @@ def test_an_event_is_a_line_with_its_time_its_name_and_its_fields(path):
     first, second = lines(path)
     assert first == {
         "time": "2023-11-14T22:13:20.500000Z", "event": "EndpointJoined", "endpoint_id": "glm", "url": URL,
+        "source": "",
     }  # fmt: skip
     assert second["attempt"]["outcome"] == "lost"
     assert warnings == []
@@ -65,6 +84,53 @@ def test_secrets_are_taken_out_of_every_text(path):
     log.close()
     assert "sk-123" not in path.read_text()
     assert path.read_text().count("***") == 3
+
+
+def picture(words: str) -> Picture:
+    """A picture with these words wherever words of others may be."""
+    pool = PoolPicture(
+        PoolStatus(POOL, (EndpointStatus(URL, "ejected", words, 1, 8, source=words),), 1),
+        leases=(LeaseStatus(URL, 1, 20.0),),
+        leases_in_all=1,
+        waiting=(WaitingStatus(1, 2.0, (URL,)),),
+        places=0,
+        places_waiting=0,
+        stalled_s=30.0,
+        why=words,
+    )
+    tasks = (TaskStatus(words, ("scavenge/app.py:7 run", "trio/_timeouts.py:9 sleep")),)
+    return Picture((pool,), (SourceStatus(words, 2, None, words),), None, tasks, 1)
+
+
+def test_the_picture_of_a_quiet_run_is_written_whole(path):
+    log, _ = make(path)
+    log(Stalled(300.0, picture("none listed")))
+    log.close()
+    [line] = lines(path)
+    assert line["quiet_s"] == 300.0
+    shown = line["picture"]
+    (pool,) = shown["pools"]
+    assert pool["status"]["endpoints"][0]["why"] == "none listed"
+    assert pool["leases"] == [{"url": URL, "slots": 1, "age_s": 20.0, "revoked": False}]
+    assert pool["waiting"] == [{"slots": 1, "age_s": 2.0, "avoid": [URL]}]
+    assert shown["sources"][0]["trouble"] == "none listed"
+    assert shown["tasks"] == [{"name": "none listed", "stack": ["scavenge/app.py:7 run", "trio/_timeouts.py:9 sleep"]}]
+    assert (shown["tasks_in_all"], shown["network_down_s"]) == (1, None)
+
+
+def test_secrets_are_taken_out_of_every_text_of_a_picture(path):
+    log, _ = make(path, redact=lambda text: text.replace("sk-123", "***"))
+    log(Stalled(300.0, picture("token sk-123")))
+    log.close()
+    assert "sk-123" not in path.read_text()
+    assert path.read_text().count("***") == 6
+
+
+def test_a_list_of_names_stays_a_list(path):
+    log, _ = make(path)
+    log(RunStarted("runs/x", ("math", "code")))
+    log.close()
+    assert lines(path)[0]["evals"] == ["math", "code"]
 
 
 def test_nothing_is_written_and_no_file_made_where_nothing_happened(path):

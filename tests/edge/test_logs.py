@@ -19,15 +19,19 @@ from scavenge.events import (
     EvalGaveUp,
     HealthChanged,
     LeasesRevoked,
+    NetworkBack,
+    NetworkLost,
     PoolWaiting,
     RolloutFinished,
     RolloutStarted,
     RunStarted,
     RunStopping,
     SourceChanged,
+    Stalled,
     Warned,
 )
 from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
+from scavenge.status import Picture
 from scavenge.types import Attempt, EndpointId, Url
 
 GLM, URL = EndpointId("glm"), Url("http://a/v1")
@@ -148,6 +152,19 @@ def test_python_warnings_become_log_lines(stream):
         (PoolWaiting(GLM, 0.0, ""), "INFO glm goes on"),
         (EvalGaveUp("math", "600 s"), "WARNING eval 'math' has given up: 600 s"),
         (Warned("line 7 is broken"), "WARNING line 7 is broken"),
+        (
+            NetworkLost(3, "no route\nto host"),
+            "WARNING this machine's network is lost: no word from any of 3 hosts: no route to host",
+        ),
+        (NetworkLost(1, "unreachable"), "WARNING this machine's network is lost: no word from 1 host: unreachable"),
+        (NetworkBack(75.2), "INFO this machine's network is back after 1:15"),
+        (
+            Stalled(300.0, Picture((), (), None, (), 0)),
+            (
+                "WARNING nothing has come back for 5:00: 0 wait for slots, 0 leases, endpoints: none; "
+                "the full picture is in events.jsonl"
+            ),
+        ),
         (AttemptStarted(GLM, URL), ""),
         (AttemptEnded(GLM, Attempt(URL, "lost", 0.0, 1.0, message="reset"), 0), ""),
         (RolloutStarted("math"), ""),

@@ -1,8 +1,8 @@
 """Runs an evaluation file: opens what a run needs, plays it, and tells what came of it. Prints nothing.
 
-Order of opening, the last one closed first: signal watcher, run folder, event log, sink, sources, fleet, evaluations.
-So whatever ends the work, results that were handed in are on disk before the summary is written, and the folder is
-given up last.
+Order of opening, the last one closed first: signal watcher, run folder, event log, sink, fleet with its sources,
+evaluations. So whatever ends the work, results that were handed in are on disk before the summary is written, and the
+folder is given up last.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from random import Random
 import attrs
 import trio
 
+from scavenge.app.jobs import make_jobs
 from scavenge.app.options import RunOptions, adapted, load, odd_settings
-from scavenge.app.parts import Parts, make_parts, open_sources
+from scavenge.app.parts import Parts, make_parts, named_sources
 from scavenge.app.resume import Earlier, RunIdentity, identity_of, open_earlier
 from scavenge.config.dump import dump
 from scavenge.config.endpoint_rows import check_listing
-from scavenge.config.schema import EvalSettings, RunSettings
+from scavenge.config.schema import RunSettings
 from scavenge.core.plan import Plan
 from scavenge.core.redaction import Redactor
-from scavenge.core.retry import RetrySettings
 from scavenge.core.summary import Summary
 from scavenge.core.tally import EvalTally, Tally
 from scavenge.edge.event_log import EventLog
+from scavenge.edge.lookout import Lookout
 from scavenge.edge.machine import raise_descriptor_limit
 from scavenge.edge.model_http import HttpModelTransport
 from scavenge.edge.results import HidingLog, JsonlLog
@@ -51,12 +52,12 @@ from scavenge.errors import (
 )
 from scavenge.events import Event, Observer, RunStarted, Warned
 from scavenge.runtime.fleet import Fleet, FleetPorts, FleetSettings, open_fleet
-from scavenge.runtime.ports import EndpointSource
 from scavenge.runtime.run import Run, RunLimits
-from scavenge.runtime.runner import EvalJob, EvalRun
-from scavenge.runtime.session import RequestSettings, SessionPorts
+from scavenge.runtime.runner import EvalRun
+from scavenge.runtime.session import SessionPorts
 from scavenge.runtime.shutdown import signals_end_the_run
 from scavenge.runtime.sink import Sink
+from scavenge.runtime.watchdog import open_watchdog
 from scavenge.types import CheckedListing, Endpoint, Listing
 
 SUMMARY_EVERY_S = 10.0
@@ -187,10 +188,11 @@ class _Conductor:
 
     async def _keep(self, folder: RunFolder, earlier: Earlier, event_log: EventLog) -> None:
         """Play, while results, events and figures are kept on disk."""
-        with single_error(), closing(JsonlLog(folder.results)) as log:
+        with single_error(), closing(JsonlLog(folder.results)) as log, Lookout(folder.logs) as lookout:
             sink = Sink(HidingLog(log, self.redact.line), self.run.on_durable, LimitedThreads(1))
             async with trio.open_nursery() as keepers:
                 keepers.start_soon(event_log.run_event_log)
+                keepers.start_soon(lookout.run_beats)
                 keepers.start_soon(self._keep_summary, folder)
                 keepers.start_soon(self.identity.run_keeping, LimitedThreads(1))
                 async with trio.open_nursery() as writing:
@@ -221,17 +223,20 @@ class _Conductor:
         for endpoint in self.parts.fixed:
             self.redact.hide_endpoint(endpoint.secret, endpoint.headers)
         with self._preparing:
-            async with open_sources(self.parts) as sources:
-                ports = self._fleet_ports(sources)
-                async with open_fleet(wanted, fleet_settings, ports, self.parts.fixed) as fleet:
-                    self._playing = True
-                    await self.run.play(self._evals(fleet, ports, sink, earlier))
-                # here the connections are closed, so that there are descriptors to write with
-                self.identity.keep()
+            ports = self._fleet_ports()
+            async with (
+                open_fleet(wanted, fleet_settings, ports, self.parts.fixed) as fleet,
+                open_watchdog(fleet, self.emit) as watchdog,
+            ):
+                self.observers = (*self.observers, watchdog)
+                self._playing = True
+                await self.run.play(self._evals(fleet, ports, sink, earlier))
+            # here the connections are closed, so that there are descriptors to write with
+            self.identity.keep()
 
-    def _fleet_ports(self, sources: Sequence[tuple[str, EndpointSource]]) -> FleetPorts:
+    def _fleet_ports(self) -> FleetPorts:
         return FleetPorts(
-            sources=sources,
+            sources=named_sources(self.parts),
             check=self._check,
             transport=HttpModelTransport(),
             make_policy=self.parts.make_policy,
@@ -250,28 +255,9 @@ class _Conductor:
     def _evals(self, fleet: Fleet, ports: FleetPorts, sink: Sink, earlier: Earlier) -> list[EvalRun]:
         ages, threads = itertools.count(), LimitedThreads(READING_THREADS)
         session_ports = SessionPorts(ports.emit, ports.random, ports.wall_clock)
-        runs = []
-        for one, environment in zip(self.parts.settings.evals, self.parts.environments, strict=True):
-            plan = self.plans[one.name] = Plan(
-                one.name,
-                one.env_id,
-                one.rollouts_per_example,
-                one.num_examples,
-                earlier.done,
-                self.parts.settings.order,
-            )
-            job = EvalJob(
-                one.name,
-                one.env_id,
-                environment,
-                plan,
-                fleet.pools[one.pool_id],
-                request_settings(one),
-                one.max_concurrent,
-                one.rollout_retries,
-            )
-            runs.append(EvalRun(job, sink, session_ports, ages.__next__, threads))
-        return runs
+        jobs = make_jobs(self.parts, fleet, earlier.done)
+        self.plans = {job.name: job.plan for job in jobs}
+        return [EvalRun(job, sink, session_ports, ages.__next__, threads) for job in jobs]
 
     def _warn(self, message: str) -> None:
         self.emit(Warned(message))
@@ -291,9 +277,3 @@ class _Conductor:
         if not ok and not self.options.allow_empty:
             return 2, "not a single sample: the datasets are empty, or num_examples is 0 (--allow-empty permits it)"
         return 0, None
-
-
-def request_settings(one: EvalSettings) -> RequestSettings:
-    """How the requests of an evaluation are made."""
-    retry = RetrySettings(one.max_retries, one.max_lost)
-    return RequestSettings(one.sampling_args, one.stream, one.idle_timeout, one.request_timeout, retry)

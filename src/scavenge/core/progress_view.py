@@ -25,10 +25,13 @@ from scavenge.events import (
     EvalSized,
     Event,
     HealthChanged,
+    NetworkBack,
+    NetworkLost,
     PoolWaiting,
     RolloutFinished,
     RunStarted,
     RunStopping,
+    SourceChanged,
 )
 from scavenge.types import EndpointId, Url
 
@@ -37,6 +40,7 @@ TOKENS_WINDOW_S = 30.0
 ROLLOUTS_WINDOW_S = 300.0
 """Over what time the rate behind the estimated end is averaged."""
 WHY_CHARACTERS = 160
+SOURCES_SHOWN = 3
 TAKES_WORK = frozenset({"live", "probation"})
 """Names of the states in :mod:`scavenge.core.health` in which an endpoint is given work."""
 
@@ -75,7 +79,7 @@ class RecentRate:
 
 @attrs.frozen
 class Wait:
-    """What a pool waits for, and since when."""
+    """What is waited for, or what is wrong, and since when."""
 
     since_time: float
     why: str
@@ -93,6 +97,10 @@ class ProgressView:
     tokens: RecentRate = attrs.field(init=False)
     rollouts: RecentRate = attrs.field(init=False)
     waits: dict[EndpointId, Wait] = attrs.field(factory=dict)
+    troubles: dict[str, Wait] = attrs.field(factory=dict)
+    """Of sources that cannot say, or whose rows are wrong, by their names."""
+    network: Wait | None = None
+    """There while this machine's network is lost."""
     stopping: str = ""
     gave_up: list[str] = attrs.field(factory=list)
     _sizes: dict[str, int | None] = attrs.field(factory=dict)
@@ -154,6 +162,8 @@ class ProgressView:
                 self.waits.pop(event.endpoint_id, None)
             case PoolWaiting():
                 self.waits[event.endpoint_id] = Wait(event.since_time, event.why)
+            case NetworkLost() | NetworkBack() | SourceChanged():
+                self._on_surroundings(event, now_time)
             case RunStarted() | EvalSized() | EvalGaveUp() | RunStopping():
                 self._on_run(event)
             case EndpointJoined() | EndpointLeft() | EndpointDraining() | EndpointChanged() | HealthChanged():
@@ -165,6 +175,18 @@ class ProgressView:
         self.failed += failed
         self.ok += not failed
         self.rollouts.add(1, now_time)
+
+    def _on_surroundings(self, event: NetworkLost | NetworkBack | SourceChanged, now_time: float) -> None:
+        match event:
+            case NetworkLost():
+                self.network = Wait(now_time, event.why)
+            case NetworkBack():
+                self.network = None
+            case SourceChanged(ok=True):
+                self.troubles.pop(event.source, None)
+            case _:
+                since_time = self.troubles.get(event.source, Wait(now_time, "")).since_time
+                self.troubles[event.source] = Wait(since_time, event.message.removeprefix(f"{event.source}: "))
 
     def _on_run(self, event: RunStarted | EvalSized | EvalGaveUp | RunStopping) -> None:
         match event:
@@ -203,7 +225,7 @@ class ProgressView:
         parts = [self._counts(), f"{self.tokens.per_s(now_time):,.0f} tokens/s"]
         parts.append(f"endpoints {self.live}/{self.endpoints}")
         elapsed = duration(now_time - self.started_time)
-        left_s = None if self.waits or self.stopping else self.left_s(now_time)
+        left_s = None if self.waits or self.network or self.stopping else self.left_s(now_time)
         parts.append(elapsed if left_s is None else f"{elapsed}, about {duration(left_s)} left")
         return " | ".join(parts)
 
@@ -217,14 +239,24 @@ class ProgressView:
         lines = [f"stopping: {self.stopping}"] if self.stopping else []
         if self.gave_up:
             lines.append(f"given up: {listed(self.gave_up, most=5)}")
+        if self.network is not None:
+            lines.append(_note("this machine's network has been lost", self.network, now_time))
         for endpoint_id, wait in self.waits.items():
-            since = duration(now_time - wait.since_time)
-            lines.append(f"{endpoint_id} has been waiting for {since}: {one_line(wait.why, WHY_CHARACTERS)}")
+            lines.append(_note(f"{endpoint_id} has been waiting", wait, now_time))
+        for source, trouble in list(self.troubles.items())[:SOURCES_SHOWN]:
+            lines.append(_note(f"source {source} has been in trouble", trouble, now_time))
+        if len(self.troubles) > SOURCES_SHOWN:
+            lines.append(f"sources in trouble: {len(self.troubles)} in all")
         return lines
 
     def holdups(self) -> tuple[object, ...]:
         """A value that changes exactly when another kind of note is due, whatever the seconds are."""
-        return (bool(self.stopping), len(self.gave_up), tuple(self.waits))
+        network = self.network is not None
+        return (bool(self.stopping), len(self.gave_up), network, tuple(self.waits), tuple(self.troubles))
+
+
+def _note(what: str, wait: Wait, now_time: float) -> str:
+    return f"{what} for {duration(now_time - wait.since_time)}: {one_line(wait.why, WHY_CHARACTERS)}"
 
 
 def duration(seconds: float) -> str:

@@ -3,7 +3,7 @@
 Lines gather in memory and are written once a second in a thread. When the disk does not keep up, or cannot be written,
 what does not fit is dropped and a line ``EventsDropped`` says how many were; a failure is warned of once. A finished
 rollout appears with its key and figures, not with its texts, which are in the results; that an attempt or a rollout
-began is not written, since the line of its end says when.
+began is not written, since the line of its end says when. The picture of a quiet run is written whole.
 
 Invariant: at most :data:`LINES_MAX` lines are in memory.
 """
@@ -28,7 +28,7 @@ from scavenge.rollouts import RolloutRecord
 
 LINES_MAX = 20_000
 UNWRITTEN = (AttemptStarted, AttemptDropped, RolloutStarted)
-TEXTS = frozenset({"message", "why", "what", "source"})
+TEXTS = frozenset({"message", "why", "what", "source", "trouble", "name"})
 """Fields with words of servers, plugins and users: what may hold a secret. All others are names and numbers of ours."""
 FLUSH_EVERY_S = 1.0
 
@@ -75,6 +75,8 @@ class EventLog:
     def _value(self, name: str, value: object) -> object:
         if isinstance(value, str):
             return self.redact(value) if name in TEXTS else value
+        if isinstance(value, tuple):
+            return [self._value(name, item) for item in value]
         kind: Any = type(value)
         return self._clean(_attributes(value)) if _names(kind) else value
 

@@ -13,6 +13,8 @@ import logging
 import attrs
 
 from scavenge.core.naming import one_line
+from scavenge.core.progress_view import duration
+from scavenge.core.stalled_text import stalled_line
 from scavenge.edge.console import Screen
 from scavenge.events import (
     AttemptEnded,
@@ -24,11 +26,14 @@ from scavenge.events import (
     Event,
     HealthChanged,
     LeasesRevoked,
+    NetworkBack,
+    NetworkLost,
     PoolWaiting,
     RolloutFinished,
     RunStarted,
     RunStopping,
     SourceChanged,
+    Stalled,
     Warned,
 )
 from scavenge.rollouts import RolloutRecord
@@ -85,15 +90,15 @@ class LogEvents:
     def __call__(self, event: Event) -> None:
         """Write the line of an event that is worth one."""
         match event:
-            case RolloutFinished(record=RolloutRecord(error=None)):
-                pass
             case RolloutFinished():
-                self._on_failure(event.record)
+                self._on_finished(event.record)
             case PoolWaiting():
                 if self.tell_waits:
                     _log.log(*_waiting(event))
             case RunStarted() | RunStopping() | EvalGaveUp() | SourceChanged() | Warned():
                 _log.log(*_run_line(event))
+            case NetworkLost() | NetworkBack() | Stalled():
+                _log.log(*_outage_line(event))
             case AttemptEnded():
                 if event.attempt.outcome != "ok" and _log.isEnabledFor(logging.DEBUG):
                     said = one_line(event.attempt.message or "")
@@ -106,7 +111,9 @@ class LogEvents:
             case _:
                 pass
 
-    def _on_failure(self, record: RolloutRecord) -> None:
+    def _on_finished(self, record: RolloutRecord) -> None:
+        if record.error is None:
+            return
         self.failures += 1
         if self.failures == 1:
             _log.warning("%s", first_failure(record))
@@ -149,6 +156,18 @@ def _run_line(event: RunStarted | RunStopping | EvalGaveUp | SourceChanged | War
         case _:
             level = logging.INFO if event.ok else logging.WARNING
             return level, "source %s: %s", event.source, one_line(event.message.removeprefix(f"{event.source}: "))
+
+
+def _outage_line(event: NetworkLost | NetworkBack | Stalled) -> tuple[int, str, str]:
+    match event:
+        case NetworkLost():
+            hosts = f"no word from {'any of ' * (event.hosts != 1)}{event.hosts} host{'s' * (event.hosts != 1)}"
+            return logging.WARNING, "this machine's network is lost: %s", f"{hosts}: {one_line(event.why)}"
+        case NetworkBack():
+            return logging.INFO, "this machine's network is back after %s", duration(event.lost_s)
+        case _:
+            line = stalled_line(event.quiet_s, event.picture)
+            return logging.WARNING, "%s; the full picture is in events.jsonl", line
 
 
 def _health_level(event: HealthChanged) -> int:
