@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import click
 
 from scavenge.cli.check import check
+from scavenge.cli.endpoints import endpoints
 from scavenge.cli.failures import INTERRUPTED, USAGE, tell_failure
 from scavenge.cli.output import make_outputs_safe
 from scavenge.cli.plugins import plugins
@@ -18,7 +19,7 @@ from scavenge.cli.run import run
 
 
 @click.group(
-    commands={"run": run, "check": check, "plugins": plugins},
+    commands={"run": run, "check": check, "endpoints": endpoints, "plugins": plugins},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="scavenge", message="%(prog)s %(version)s")

@@ -48,6 +48,11 @@ class Screen:
         able = stream.isatty() and environ.get("TERM", "") not in DUMB
         return cls(stream, Redactor.of_environ(environ), able)
 
+    @property
+    def gone(self) -> bool:
+        """Whether the stream went away, so that nobody sees what is said."""
+        return self._gone
+
     def say(self, text: str) -> None:
         """Write a text and a line break. Never raises because of the stream."""
         text = self.redact(text)

@@ -1,0 +1,203 @@
+"""How a fleet is doing, for people and for programs: a table, the lines below it, JSON, and whether it can serve. Pure.
+
+Knows no terminal and no fleet, only its status. Whoever shows a status redacts it whole first (:func:`redacted`): a
+text that is cut afterwards cannot leave half a secret standing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from scavenge.core.health import EndpointHealth, State
+from scavenge.core.naming import one_line
+from scavenge.core.progress_view import TAKES_WORK, WHY_CHARACTERS, duration
+from scavenge.core.summary import Table
+from scavenge.status import EndpointStatus, FleetStatus, PoolStatus, SourceStatus
+
+HEAD = ("pool", "endpoint", "state", "in flight", "tokens/s", "requests", "failures", "heard", "source", "why")
+SOURCE_CHARACTERS = 24
+"""How much of a source's name the table shows, the end of it: it may be a long path. The lines below name it whole."""
+WHY_AT_LEAST = 40
+"""Characters that a narrow terminal has for the reasons, before it has the columns in :data:`LESS_NEEDED`."""
+LESS_NEEDED = ("source", "requests", "failures", "heard", "tokens/s", "pool")
+GAP_CHARACTERS = 2
+UNANSWERED = str(attrs.fields(EndpointHealth).why.default)
+"""The reason of an endpoint whose first probe has not ended."""
+
+
+def redacted(status: FleetStatus, redact: Callable[[str], str]) -> FleetStatus:
+    """*status* with every text in it as *redact* leaves it."""
+    shown: FleetStatus = _with_texts(status, redact)
+    return shown
+
+
+def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, tuple):
+        return tuple(_with_texts(item, change) for item in value)
+    if not attrs.has(type(value)):
+        return value
+    changed = {field.name: _with_texts(getattr(value, field.name), change) for field in attrs.fields(type(value))}
+    return attrs.evolve(value, **changed)
+
+
+# --- what it comes to
+
+
+def takes_work(endpoint: EndpointStatus) -> bool:
+    """Whether an endpoint is given work."""
+    return endpoint.state in TAKES_WORK
+
+
+def can_serve(status: FleetStatus) -> bool:
+    """Whether there is a pool, and every pool has an endpoint that takes work."""
+    return bool(status.pools) and all(any(map(takes_work, pool.endpoints)) for pool in status.pools)
+
+
+def is_settled(status: FleetStatus) -> bool:
+    """Whether every source has said something, and every endpoint has answered or failed its first probe."""
+    heard = all(source.listing_age_s is not None or source.trouble is not None for source in status.sources)
+    return heard and not any(_is_unanswered(endpoint) for pool in status.pools for endpoint in pool.endpoints)
+
+
+def _is_unanswered(endpoint: EndpointStatus) -> bool:
+    return endpoint.state == State.PROBING.value and endpoint.why == UNANSWERED
+
+
+def news(status: FleetStatus) -> FleetStatus:
+    """*status* without its figures and the numbers in its reasons: it differs from the last one when there is news."""
+    return attrs.evolve(
+        status,
+        pools=tuple(
+            attrs.evolve(pool, endpoints=tuple(map(_endpoint_news, pool.endpoints)), waiting=0) for pool in status.pools
+        ),
+        sources=tuple(map(_source_news, status.sources)),
+        network_down_s=_known(status.network_down_s),
+    )
+
+
+def _endpoint_news(endpoint: EndpointStatus) -> EndpointStatus:
+    why = _without_numbers(endpoint.why)
+    return EndpointStatus(endpoint.url, endpoint.state, why, 0, 0, endpoint.max_concurrent, endpoint.source)
+
+
+def _source_news(source: SourceStatus) -> SourceStatus:
+    trouble = None if source.trouble is None else _without_numbers(source.trouble)
+    return attrs.evolve(source, listing_age_s=_known(source.listing_age_s), trouble=trouble)
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"\d+", "#", text)
+
+
+def _known(age_s: float | None) -> float | None:
+    return None if age_s is None else 0.0
+
+
+# --- for people
+
+
+def endpoint_table(status: FleetStatus, most: int | None = None) -> tuple[Table, str]:
+    """One row an endpoint, and a line about the rows that are left out.
+
+    Of more than *most* endpoints those that take no work come first, for they are what to look at.
+    """
+    every = [(pool, endpoint) for pool in status.pools for endpoint in pool.endpoints]
+    if most is None or len(every) <= most:
+        return Table("endpoints", HEAD, tuple(_row(*one) for one in every)), ""
+    ordered = sorted(every, key=lambda one: takes_work(one[1]))
+    left_out = ordered[most:]
+    working = sum(takes_work(endpoint) for _, endpoint in left_out)
+    rows = tuple(_row(*one) for one in ordered[:most])
+    return Table("endpoints", HEAD, rows), f"… {len(left_out)} more, of which {working} take work"
+
+
+def _row(pool: PoolStatus, endpoint: EndpointStatus) -> tuple[str, ...]:
+    speed = endpoint.tokens_per_s
+    return (
+        pool.endpoint_id,
+        endpoint.url,
+        f"{endpoint.state} {duration(endpoint.state_s)}",
+        f"{endpoint.in_flight}/{endpoint.limit}",
+        "–" if speed is None else f"{speed:.1f}",
+        str(endpoint.requests),
+        str(endpoint.failures),
+        "–" if endpoint.heard_s is None else duration(endpoint.heard_s),
+        _end_of(endpoint.source) or "–",
+        "" if endpoint.state == State.LIVE.value else one_line(endpoint.why, WHY_CHARACTERS),
+    )
+
+
+def _end_of(name: str) -> str:
+    line = one_line(name)
+    return line if len(line) <= SOURCE_CHARACTERS else "…" + line[1 - SOURCE_CHARACTERS :]
+
+
+def narrowed(table: Table, width: int) -> Table:
+    """*table* without those of its less needed columns that leave no room for the reasons in *width* characters."""
+    dropped: list[str] = []
+    for name in LESS_NEEDED:
+        if not any(row[-1] for row in table.rows) or _width(table, dropped) + WHY_AT_LEAST <= width:
+            break
+        dropped.append(name)
+    kept = [column for column, name in enumerate(table.head) if name not in dropped]
+    rows = tuple(tuple(row[column] for column in kept) for row in table.rows)
+    return Table(table.title, tuple(table.head[column] for column in kept), rows)
+
+
+def _width(table: Table, dropped: Sequence[str]) -> int:
+    """How wide the columns before the reasons are without those in *dropped*."""
+    columns = [column for column, name in enumerate(table.head[:-1]) if name not in dropped]
+    return sum(max(len(row[column]) for row in (table.head, *table.rows)) + GAP_CHARACTERS for column in columns)
+
+
+def notes(status: FleetStatus) -> list[str]:
+    """The lines below the table: the network where it is down, each pool, each source."""
+    return list(_notes(status))
+
+
+def _notes(status: FleetStatus) -> Iterator[str]:
+    if status.network_down_s is not None:
+        yield f"this machine has had no network for {duration(status.network_down_s)}: nothing is held against anybody"
+    yield from map(_pool_line, status.pools)
+    yield from map(_source_line, status.sources)
+
+
+def _pool_line(pool: PoolStatus) -> str:
+    working, name = sum(map(takes_work, pool.endpoints)), one_line(pool.endpoint_id)
+    there = f"{working} of {len(pool.endpoints)} take work" if pool.endpoints else "no endpoint has this id"
+    return f"pool {name}: {there}, waiting: {pool.waiting}"
+
+
+def _source_line(source: SourceStatus) -> str:
+    age_s = source.listing_age_s
+    line = f"source {one_line(source.name)}: "
+    line += "no listing yet" if age_s is None else f"{source.endpoints} listed {duration(age_s)} ago"
+    if source.trouble is not None:
+        line += f"; now: {one_line(source.trouble.removeprefix(f'{source.name}: '), WHY_CHARACTERS)}"
+    return f"{line}; restarts: {source.restarts}" if source.restarts else line
+
+
+# --- for programs
+
+
+def as_json(status: FleetStatus) -> dict[str, object]:
+    """The fields of the status and of all in it by their names; numbers with a fraction have 3 digits of it."""
+    return {name: _rounded(value) for name, value in attrs.asdict(status).items()}
+
+
+def _rounded(value: object) -> object:
+    match value:
+        case float():
+            return round(value, 3)
+        case dict():
+            return {name: _rounded(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_rounded(item) for item in value]
+        case _:
+            return value

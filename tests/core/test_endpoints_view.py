@@ -1,0 +1,287 @@
+"""What is shown of a fleet's status."""
+
+from __future__ import annotations
+
+from random import Random
+
+import attrs
+import orjson
+import pytest
+
+from scavenge.core.endpoints_view import (
+    HEAD,
+    SOURCE_CHARACTERS,
+    as_json,
+    can_serve,
+    endpoint_table,
+    is_settled,
+    narrowed,
+    news,
+    notes,
+    redacted,
+)
+from scavenge.core.health import EndpointHealth, HealthSettings
+from scavenge.core.progress_view import WHY_CHARACTERS
+from scavenge.core.redaction import Redactor
+from scavenge.status import EndpointStatus, FleetStatus, PoolStatus, SourceStatus
+from scavenge.types import EndpointId, Url
+
+
+def endpoint(state: str = "live", name: str = "a", why: str = "answered its probe", **more: object) -> EndpointStatus:
+    return EndpointStatus(Url(f"http://{name}/v1"), state, why, 0, 8, **more)  # type: ignore[arg-type]
+
+
+def pool(*endpoints: EndpointStatus, name: str = "glm", waiting: int = 0) -> PoolStatus:
+    return PoolStatus(EndpointId(name), endpoints, waiting)
+
+
+def fleet(*pools: PoolStatus, **more: object) -> FleetStatus:
+    return FleetStatus(pools, **more)  # type: ignore[arg-type]
+
+
+def cells(status: FleetStatus, row: int = 0) -> dict[str, str]:
+    return dict(zip(HEAD, endpoint_table(status)[0].rows[row], strict=True))
+
+
+# --- the verdict
+
+
+@pytest.mark.parametrize(
+    ("states", "enough"),
+    [
+        (["live"], True),
+        (["probation"], True),
+        (["ejected", "live"], True),
+        (["probing"], False),
+        (["draining", "paused", "ejected", "misconfigured"], False),
+        ([], False),
+    ],
+)
+def test_a_pool_can_serve_with_one_endpoint_that_takes_work(states, enough):
+    assert can_serve(fleet(pool(*map(endpoint, states)))) is enough
+
+
+def test_one_pool_that_cannot_serve_is_one_too_many():
+    served, unserved = pool(endpoint()), pool(endpoint("ejected"), name="other")
+    assert can_serve(fleet(served))
+    assert not can_serve(fleet(served, unserved))
+    assert not can_serve(fleet(unserved, served))
+
+
+def test_no_pool_serves_nobody():
+    assert not can_serve(fleet())
+
+
+# --- whether everything was heard
+
+
+def test_an_endpoint_that_was_just_listed_is_not_settled_and_one_whose_probe_ended_is():
+    health = EndpointHealth.listed(HealthSettings(), Random(1), 0.0)
+    fresh = endpoint(health.state.value, why=health.why)
+    assert not is_settled(fleet(pool(endpoint(), fresh)))
+    assert is_settled(fleet(pool(endpoint(), attrs.evolve(fresh, why="connection refused"))))
+    assert is_settled(fleet(pool(endpoint("draining", why=health.why))))
+
+
+@pytest.mark.parametrize(
+    ("age_s", "trouble", "settled"), [(None, None, False), (3.0, None, True), (None, "no such file", True)]
+)
+def test_a_source_is_settled_when_it_has_said_something(age_s, trouble, settled):
+    sources = (SourceStatus("endpoints.toml", 0, age_s, trouble),)
+    assert is_settled(fleet(pool(endpoint()), sources=sources)) is settled
+
+
+# --- the table
+
+
+def test_a_row_tells_the_state_with_its_age_and_the_figures():
+    busy = EndpointStatus(
+        Url("http://a/v1"), "live", "answered its probe", 3, 8, None, "hosts.toml", 252.0, 3.2, 41.26, 17, 2
+    )
+    assert cells(fleet(pool(busy))) == {
+        "pool": "glm",
+        "endpoint": "http://a/v1",
+        "state": "live 4:12",
+        "in flight": "3/8",
+        "tokens/s": "41.3",
+        "requests": "17",
+        "failures": "2",
+        "heard": "0:03",
+        "source": "hosts.toml",
+        "why": "",
+    }
+
+
+def test_what_is_not_known_is_a_dash():
+    row = cells(fleet(pool(endpoint())))
+    assert (row["tokens/s"], row["heard"], row["source"]) == ("–", "–", "–")
+
+
+def test_why_is_told_of_an_endpoint_that_is_not_live_on_one_line_and_cut():
+    row = cells(fleet(pool(endpoint("ejected", why="reset\n  by peer " + "x" * 1000))))
+    assert row["why"].startswith("reset by peer xxx")
+    assert len(row["why"]) == WHY_CHARACTERS
+
+
+def test_of_a_long_source_the_end_is_shown():
+    row = cells(fleet(pool(endpoint(source="/somewhere/far/away/from/here/endpoints.toml"))))
+    assert row["source"].startswith("…")
+    assert row["source"].endswith("/endpoints.toml")
+    assert len(row["source"]) == SOURCE_CHARACTERS
+    assert cells(fleet(pool(endpoint(source="x" * SOURCE_CHARACTERS))))["source"] == "x" * SOURCE_CHARACTERS
+
+
+def test_endpoints_stand_in_the_order_of_their_pools_when_there_is_room():
+    status = fleet(pool(endpoint(), endpoint("ejected", "b")), pool(endpoint(name="c"), name="other"))
+    for most in (None, 3):
+        table, more = endpoint_table(status, most)
+        assert [(row[0], row[1]) for row in table.rows] == [
+            ("glm", "http://a/v1"),
+            ("glm", "http://b/v1"),
+            ("other", "http://c/v1"),
+        ]
+        assert more == ""
+
+
+def test_where_the_room_is_short_those_come_first_that_take_no_work_and_the_rest_is_counted():
+    names = ["a", "b", "c", "d"]
+    status = fleet(pool(*(endpoint("ejected" if name == "c" else "live", name) for name in names)))
+    table, more = endpoint_table(status, 2)
+    assert [row[1] for row in table.rows] == ["http://c/v1", "http://a/v1"]
+    assert more == "… 2 more, of which 2 take work"
+
+
+def test_a_narrow_terminal_loses_columns_until_there_is_room_for_the_reasons():
+    table, _ = endpoint_table(fleet(pool(endpoint("ejected", why="connection refused", source="a.toml"))))
+    assert narrowed(table, 1000) == table
+    heads = [narrowed(table, width).head for width in range(300)]
+    assert heads == sorted(heads, key=len)
+    assert tuple(name for name in HEAD if name != "source") in heads
+    assert narrowed(table, 0).head == ("endpoint", "state", "in flight", "why")
+    assert narrowed(table, 0).rows == (("http://a/v1", "ejected 0:00", "0/8", "connection refused"),)
+
+
+def test_a_table_without_reasons_keeps_its_columns_on_any_terminal():
+    table, _ = endpoint_table(fleet(pool(endpoint())))
+    assert narrowed(table, 10) == table
+
+
+# --- the lines below it
+
+
+def test_each_pool_says_how_many_take_work_and_wait():
+    status = fleet(pool(endpoint(), endpoint("ejected", "b"), waiting=7), pool(name="other"))
+    assert notes(status) == [
+        "pool glm: 1 of 2 take work, waiting: 7",
+        "pool other: no endpoint has this id, waiting: 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        (SourceStatus("a.toml", 3, 4.9), "source a.toml: 3 listed 0:04 ago"),
+        (SourceStatus("a.toml", 0, None), "source a.toml: no listing yet"),
+        (SourceStatus("a.toml", 3, 65.0, "a.toml: no\nfile"), "source a.toml: 3 listed 1:05 ago; now: no file"),
+        (SourceStatus("hosts", 3, 4.0, None, 2), "source hosts: 3 listed 0:04 ago; restarts: 2"),
+    ],
+)  # fmt: skip
+def test_each_source_says_how_old_its_listing_is_and_its_trouble(source, line):
+    assert notes(fleet(sources=(source,))) == [line]
+
+
+def test_a_network_that_is_down_is_told_first():
+    first, *others = notes(fleet(pool(endpoint()), network_down_s=12.0))
+    assert "no network for 0:12" in first
+    assert len(others) == 1
+
+
+# --- secrets
+
+
+def test_no_text_of_a_status_keeps_a_secret():
+    redact = Redactor()
+    redact.hide(["opal-zebra-17"])
+    said = "you sent opal-zebra-17"
+    status = fleet(
+        pool(endpoint("ejected", why=said, source=said), name=said),
+        sources=(SourceStatus(said, 1, 0.5, said),),
+    )
+    clean = redacted(status, redact)
+    assert "zebra" not in repr(clean)
+    assert clean.pools[0].endpoints[0].limit == 8
+    assert clean.sources[0].listing_age_s == 0.5
+
+
+def test_a_secret_at_the_edge_of_what_is_cut_leaves_no_half_of_it():
+    redact = Redactor()
+    redact.hide(["opal-zebra-17"])
+    status = fleet(pool(endpoint("ejected", why="x" * (WHY_CHARACTERS - 6) + "opal-zebra-17")))
+    assert "opal" not in cells(redacted(status, redact))["why"]
+
+
+# --- news
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state_s": 9.0},
+        {"heard_s": 9.0},
+        {"tokens_per_s": 9.0},
+        {"probe_s": 9.0},
+        {"requests": 1},
+        {"failures": 1},
+        {"limit": 9},
+        {"in_flight": 1},
+    ],
+    ids=str,
+)
+def test_figures_are_no_news(change):
+    assert news(fleet(pool(endpoint()))) == news(fleet(pool(attrs.evolve(endpoint(), **change), waiting=3)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"state": "ejected"}, {"why": "other"}, {"max_concurrent": 9}, {"source": "b"}],
+    ids=str,
+)
+def test_what_happened_to_an_endpoint_is_news(change):
+    assert news(fleet(pool(endpoint()))) != news(fleet(pool(attrs.evolve(endpoint(), **change))))
+
+
+def test_a_reason_in_which_only_a_number_differs_is_no_news():
+    ages = [
+        news(fleet(pool(endpoint(why=f"silent for {n} s")), sources=(SourceStatus("a", 1, 1.0, f"line {n}"),)))
+        for n in (1, 22)
+    ]
+    assert ages[0] == ages[1]
+
+
+def test_an_older_listing_is_no_news_and_the_first_one_is():
+    def of(age_s: float | None, trouble: str | None = None) -> FleetStatus:
+        return news(fleet(sources=(SourceStatus("a", 1, age_s, trouble),)))
+
+    assert of(1.0) == of(2.0)
+    assert of(None) != of(1.0)
+    assert of(1.0) != of(1.0, "gone")
+
+
+def test_a_network_that_goes_is_news_and_that_it_stays_away_is_not():
+    down = [news(fleet(network_down_s=age_s)) for age_s in (None, 0.0, 1.0)]
+    assert down[0] != down[1] == down[2]
+
+
+# --- JSON
+
+
+def test_json_has_the_fields_by_their_names_with_rounded_ages():
+    status = fleet(pool(endpoint(state_s=1.23456, heard_s=0.0004)), sources=(SourceStatus("a", 1, 2.00049),))
+    document = orjson.loads(orjson.dumps(as_json(status)))
+    assert document.keys() == {field.name for field in attrs.fields(FleetStatus)}
+    (listed,) = document["pools"]
+    assert listed.keys() == {field.name for field in attrs.fields(PoolStatus)}
+    (one,) = listed["endpoints"]
+    assert one.keys() == {field.name for field in attrs.fields(EndpointStatus)}
+    assert (one["state_s"], one["heard_s"], one["limit"], one["probe_s"]) == (1.235, 0.0, 8, None)
+    assert document["sources"][0]["listing_age_s"] == 2.0
