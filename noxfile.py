@@ -71,6 +71,13 @@ def machines(session: nox.Session) -> None:
 
 
 @nox.session
+def churn(session: nox.Session) -> None:
+    """Whole simulated days of churn with a thousand endpoints: minutes."""
+    install_wheel(session, "[test]")
+    session.run("python", "benchmarks/churn.py", *session.posargs)
+
+
+@nox.session
 def plugins(session: nox.Session) -> None:
     """Each package in plugins/, installed by itself beside the built wheel, with its own tests."""
     packages = sorted(path.parent for path in (ROOT / "plugins").glob("*/pyproject.toml"))

@@ -77,6 +77,25 @@ def test_events_come_for_the_first_token_each_so_many_and_the_last():
     ]  # fmt: skip
 
 
+def test_with_more_slots_who_waits_starts_at_once_and_with_fewer_nobody_starts_until_it_is_so_again():
+    engine = Engine(EngineSettings(token_s=1.0, load_s=0.0, slots=1))
+    for request_id, tokens in enumerate((3, 3, 4, 1)):
+        engine.submit(request_id, 0, tokens, 0.0)
+    engine.set_slots(3, 1.0)
+    assert (engine.running, engine.waiting) == (3, 1)
+    engine.set_slots(1, 2.0)
+    assert (engine.running, engine.waiting) == (3, 1)
+    ends = {event.request_id: event.at for event in run_dry(engine) if event.finished}
+    assert ends == {0: 3.0, 1: 4.0, 2: 5.0, 3: 6.0}
+
+
+def test_an_engine_cannot_be_left_without_slots():
+    engine = Engine(EngineSettings(slots=2))
+    with pytest.raises(ValueError, match="slots: expected at least 1, got 0"):
+        engine.set_slots(0, 0.0)
+    assert engine.slots == 2
+
+
 def test_a_frozen_engine_has_no_next_event_and_goes_on_where_it_stopped():
     engine = Engine(EngineSettings(token_s=1.0, load_s=0.0))
     engine.submit(1, 0, 10, now=0.0)
@@ -168,7 +187,8 @@ class EngineMachine(RuleBasedStateMachine):
         super().__init__()
         self.engine = Engine(EngineSettings(token_s=0.5, load_s=0.25, slots=3, max_waiting=4, tokens_per_event=2))
         self.now, self.speed, self.next_id = 0.0, 1.0, 0
-        self.streams: list[NaiveStream] = []  # the first three run
+        self.streams: list[NaiveStream] = []  # the first so many run
+        self.slots, self.running = 3, 0
         self.asked: dict[int, int] = {}
         self.heard: dict[int, int] = {}
         self.ends: dict[int, float] = {}
@@ -178,17 +198,32 @@ class EngineMachine(RuleBasedStateMachine):
     def submit(self, tokens):
         self.next_id += 1
         taken = self.engine.submit(self.next_id, 7, tokens, self.now)
-        assert taken == (len(self.streams) < 3 + 4)
+        assert taken == (self.running < self.slots or len(self.streams) < self.running + 4)
         if taken:
             self.streams.append(NaiveStream(self.next_id, tokens))
             self.asked[self.next_id] = tokens
+            self.fill()
+
+    def fill(self):
+        self.running = max(self.running, min(len(self.streams), self.slots))
+
+    def remove(self, stream):
+        self.running -= stream in self.streams[: self.running]
+        self.streams.remove(stream)
+        self.fill()
 
     @precondition(lambda self: self.streams)
     @rule(data=st.data())
     def cancel(self, data):
         stream = data.draw(st.sampled_from(self.streams))
         assert self.engine.cancel(stream.request_id, self.now)
-        self.streams.remove(stream)
+        self.remove(stream)
+
+    @rule(slots=st.integers(1, 5))
+    def change_slots(self, slots):
+        self.engine.set_slots(slots, self.now)
+        self.slots = slots
+        self.fill()
 
     @rule(speed=st.sampled_from([0.0, 0.5, 1.0]))
     def change_speed(self, speed):
@@ -199,7 +234,7 @@ class EngineMachine(RuleBasedStateMachine):
     def let_time_pass(self, seconds):
         end = self.now + seconds
         while self.speed and self.streams:
-            running = self.streams[:3]
+            running = self.streams[: self.running]
             step_s = (0.5 + 0.25 * len(running)) / self.speed
             soonest = min(stream.left for stream in running)
             if self.now + soonest * step_s > end:
@@ -210,7 +245,7 @@ class EngineMachine(RuleBasedStateMachine):
             for stream in running:
                 stream.left -= soonest
                 if stream.left < 1e-9:
-                    self.streams.remove(stream)
+                    self.remove(stream)
                     self.expected_ends[stream.request_id] = self.now
         self.now = end
         self.hear(self.engine.advance(end))
@@ -230,7 +265,7 @@ class EngineMachine(RuleBasedStateMachine):
     def agrees(self):
         if any(stream.left < 1e-6 for stream in self.streams):
             return  # an end on the very edge of the interval: either side may be right
-        assert (self.engine.running, self.engine.waiting) == (len(self.streams[:3]), len(self.streams[3:]))
+        assert (self.engine.running, self.engine.waiting) == (self.running, len(self.streams) - self.running)
         assert self.ends == pytest.approx(self.expected_ends)
 
     @invariant()

@@ -181,12 +181,42 @@ def test_the_listing_words_change_the_listing_only():
     assert (host.alive, host.listed, host.draining) == (True, True, False)
 
 
+def test_a_preempted_server_is_killed_at_its_deadline_and_a_restart_before_does_not_save_it():
+    host = make_host()
+    host.apply(faults.Notice(5.0), 1.0)
+    assert (host.draining, host.listed, host.next_event_at()) == (True, True, 6.0)
+    host.apply(faults.Restart(), 3.0)
+    generation = begin(host, 4.0)
+    host.advance(5.9)
+    assert (host.alive, generation.lost, host.next_event_at()) == (True, False, 6.0)
+    host.advance(6.0)
+    assert (host.alive, generation.lost, host.draining, host.next_event_at()) == (False, True, True, None)
+    assert host.deaths == 2
+
+
+def test_healing_does_not_take_a_notice_back():
+    host = make_host()
+    host.apply(faults.Notice(5.0), 0.0)
+    host.apply(faults.Heal(), 1.0)
+    host.advance(10.0)
+    assert not host.alive
+
+
+def test_a_request_that_comes_in_the_instant_of_death_is_lost():
+    host = make_host()
+    host.apply(faults.Kill(), 1.0)
+    generation = begin(host, 1.0)
+    assert (generation.lost, host.in_flight) == (True, ())
+    assert (host.truth.started, host.truth.lost) == (1, 1)
+
+
 class HostMachine(RuleBasedStateMachine):
     """Whatever happens, every request that was taken is accounted for once."""
 
     def __init__(self) -> None:
         super().__init__()
         self.host, self.now, self.taken = make_host(), 0.0, []
+        self.slots = 2
 
     @rule(tokens=st.integers(1, 9))
     def ask(self, tokens):
@@ -208,11 +238,14 @@ class HostMachine(RuleBasedStateMachine):
             [
                 *(faults.Kill(), faults.Restart(), faults.Abort(), faults.Heal(), faults.Freeze(2.0), faults.Freeze()),
                 *(faults.Slow(2.0, 3.0), faults.Slow(5.0), faults.Busy(1.0), faults.Garbage(1.0)),
+                *(faults.Notice(3.0), faults.Join(), faults.Cap(slots=1), faults.Cap(slots=2)),
             ]
         )
     )
     def suffer(self, fault):
         self.host.apply(fault, self.now)
+        if isinstance(fault, faults.Cap):
+            self.slots = fault.slots
 
     @invariant()
     def conserved(self):
@@ -224,7 +257,8 @@ class HostMachine(RuleBasedStateMachine):
         assert truth.lost == sum(generation.lost for generation in self.taken)
         assert in_flight <= 4
         assert truth.peak_in_flight >= in_flight
-        assert not in_flight or not self.host.waiting or self.host.running == 2
+        assert not self.host.waiting or self.slots <= self.host.running <= 2
+        assert self.host.alive or not in_flight
 
 
 TestHostMachine = HostMachine.TestCase

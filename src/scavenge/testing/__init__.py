@@ -9,10 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from scavenge.testing import faults
+from scavenge.testing.bound import Pace, fleet_paces, least_makespan_s, most_tokens
+from scavenge.testing.churn import Churn, ChurnRates, ChurnSettings, random_churn, random_engine
 from scavenge.testing.engine import Engine, EngineSettings, Progress
-from scavenge.testing.faults import parse_script
+from scavenge.testing.faults import Step, format_script, parse_script
 from scavenge.testing.fleet import SimulatedClient, SimulatedFleet
 from scavenge.testing.host import Host
+from scavenge.testing.lister import Lister
 from scavenge.testing.node import Node
 from scavenge.testing.served import Generation, SimulatedServer, Truth
 from scavenge.testing.server import FleetPlan, HttpFleet, open_http_fleet
@@ -23,25 +26,37 @@ if TYPE_CHECKING:
     from scavenge.testing.sweep import cancel_at_every_step
 
 __all__ = [
+    "Churn",
+    "ChurnRates",
+    "ChurnSettings",
     "Engine",
     "EngineSettings",
     "FleetPlan",
     "Generation",
     "Host",
     "HttpFleet",
+    "Lister",
     "Node",
+    "Pace",
     "Progress",
     "SimulatedClient",
     "SimulatedConfig",
     "SimulatedFleet",
     "SimulatedServer",
+    "Step",
     "TrioDriver",
     "Truth",
     "cancel_at_every_step",
     "faults",
+    "fleet_paces",
+    "format_script",
+    "least_makespan_s",
+    "most_tokens",
     "open_http_fleet",
     "open_simulated",
     "parse_script",
+    "random_churn",
+    "random_engine",
 ]
 
 _LATE = {"TrioDriver": "scavenge.testing.driver", "cancel_at_every_step": "scavenge.testing.sweep"}

@@ -12,7 +12,8 @@ server is slowed down or frozen. It must not know what the tokens are, nor why a
 Invariants:
 
 * every request that was taken is in exactly one place: waiting, running, or ended (finished or cancelled);
-* nobody waits while a slot is free, and never do more than ``slots`` streams run;
+* nobody waits while a slot is free, and never do more than ``slots`` streams run, except after ``slots`` shrank, and
+  then none starts until it is so again;
 * ``_steps`` is where the axis stood at ``_now``; the heap has one live entry for each running stream.
 """
 
@@ -78,6 +79,8 @@ class Engine:
     settings: EngineSettings
     random: random.Random | None = None
     """Where the noise is drawn from; without it there is none."""
+    slots: int = attrs.field(default=attrs.Factory(lambda self: self.settings.slots, takes_self=True), init=False)
+    """How many streams run at once now; the settings say how many at the start."""
     _now: float = attrs.field(default=-math.inf, init=False)
     _steps: float = attrs.field(default=0.0, init=False)
     _speed: float = attrs.field(default=1.0, init=False)
@@ -115,7 +118,7 @@ class Engine:
             raise ValueError(f"request {request_id}: the id is in use, or {prompt_tokens} + {output_tokens} tokens")
         self._run_to(now)
         limit = self.settings.max_waiting
-        if self._running >= self.settings.slots and limit is not None and self.waiting >= limit:
+        if self._running >= self.slots and limit is not None and self.waiting >= limit:
             return False
         stream = _Stream(request_id, prompt_tokens, output_tokens)
         self._streams[request_id] = stream
@@ -142,6 +145,14 @@ class Engine:
             raise ValueError(f"speed: expected a finite number of at least 0, got {factor}")
         self._run_to(now)
         self._speed = factor
+
+    def set_slots(self, slots: int, now: float) -> None:
+        """Run so many streams at once from now on; those that run already go on."""
+        if slots < 1:
+            raise ValueError(f"slots: expected at least 1, got {slots}")
+        self._run_to(now)
+        self.slots = slots
+        self._admit()
 
     def next_event_at(self) -> float | None:
         """When :meth:`advance` has something to tell; ``None``: never, unless something else happens first."""
@@ -193,7 +204,7 @@ class Engine:
         self._draw_jitter()
 
     def _admit(self) -> None:
-        while self._waiting and self._running < self.settings.slots:
+        while self._waiting and self._running < self.slots:
             stream = self._waiting.popleft()
             stream.running = True
             prefill = stream.prompt_tokens * self.settings.prefill_s / (self.settings.token_s + self.settings.load_s)

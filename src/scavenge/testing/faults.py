@@ -1,21 +1,28 @@
 """The script language of the simulated fleet: ``t=30 kill ep2; t=45 busy ep1 retry_after=3``. Pure.
 
 A script is a list of statements, one a line or separated by ``;``, with comments from ``#`` to the end of the line.
-A statement is ``t=SECONDS WORD SERVER [OPTION=VALUE ...]``; seconds count from the start of the fleet. This module
-decides what a script means, not what a fault does: that is :mod:`scavenge.testing.host`.
+A statement is ``t=SECONDS WORD SERVER [OPTION=VALUE ...]``, or has ``fleet`` in the place of the server where it is
+about the listing; seconds count from the start of the fleet. This module decides which words there are, not what a
+fault does: that is :mod:`scavenge.testing.host` and :mod:`scavenge.testing.lister`.
 """
 
 from __future__ import annotations
 
-import difflib
-import math
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import attrs
 
 from scavenge.errors import ConfigError, Problem
+from scavenge.testing.grammar import (
+    Word,
+    check_target,
+    number,
+    read_statement,
+    statements,
+    whole,
+    write_statement,
+)
 
 
 @attrs.frozen
@@ -89,69 +96,96 @@ class Abort:
 
 
 @attrs.frozen
+class Cap:
+    """The server is listed with another cap, and its engine runs another number of streams; ``None``: as before.
+
+    It outlasts a restart: ``kill``, ``cap`` and ``restart`` make a server that comes back smaller.
+    """
+
+    max_concurrent: int | None = None
+    slots: int | None = None
+
+
+@attrs.frozen
+class Notice:
+    """The server is listed as draining with a deadline ``in_s`` seconds from now, and is killed then; it stays listed.
+
+    ``join`` takes the notice back.
+    """
+
+    in_s: float
+
+
+@attrs.frozen
 class Heal:
-    """Busy, freeze, slow, error and garbage are over."""
+    """Busy, freeze, slow, error and garbage are over; of the fleet: its source answers again, with all that it has."""
 
 
-Fault: TypeAlias = Kill | Restart | Join | Leave | Drain | Busy | Freeze | Slow | Error | Garbage | Abort | Heal
+@attrs.frozen
+class Outage:
+    """The source cannot say which endpoints there are."""
+
+    for_s: float | None = None
+
+
+@attrs.frozen
+class Empty:
+    """The source lists no endpoint."""
+
+    for_s: float | None = None
+
+
+@attrs.frozen
+class Hang:
+    """The source does not answer until this is over."""
+
+    for_s: float | None = None
+
+
+Fault: TypeAlias = (
+    Kill | Restart | Join | Leave | Drain | Busy | Freeze | Slow | Error | Garbage | Abort | Cap | Notice | Heal
+)
+"""What happens to a server."""
+ListingFault: TypeAlias = Outage | Empty | Hang | Heal
+"""What happens to the listing."""
 
 
 @attrs.frozen
 class Step:
-    """One statement: ``at_s`` seconds after the start, ``fault`` happens to the server of that name."""
+    """One statement: ``at_s`` seconds after the start, ``fault`` happens to that server, or to ``fleet``."""
 
     at_s: float
     server: str
-    fault: Fault
+    fault: Fault | ListingFault
 
 
-_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?", re.ASCII)
-
-
-def _number(low: float, high: float = math.inf) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        value = float(text) if _NUMBER.fullmatch(text) else math.nan
-        if not (low <= value <= high and math.isfinite(value)):
-            wanted = f"of at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
-            raise ValueError(f'expected a number {wanted}, got "{text}"')
-        return value
-
-    return read
-
-
-def _status(*, lowest: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not re.fullmatch("[0-9]{3}", text, re.ASCII) or not lowest <= int(text) <= 599:
-            raise ValueError(f'expected an HTTP status from {lowest} to 599, got "{text}"')
-        return int(text)
-
-    return read
-
-
-@attrs.frozen
-class _Word:
-    make: Callable[..., Fault]
-    options: Mapping[str, tuple[str, Callable[[str], float]]] = attrs.field(factory=dict)
-    """What is written -> the field's name and how its value is read."""
-
-
-_FOR = {"for": ("for_s", _number(0))}
-_WORDS: Mapping[str, _Word] = {
-    "kill": _Word(Kill),
-    "restart": _Word(Restart),
-    "join": _Word(Join),
-    "leave": _Word(Leave),
-    "drain": _Word(Drain),
-    "busy": _Word(
-        Busy, {"retry_after": ("retry_after_s", _number(0)), "status": ("status", _status(lowest=400)), **_FOR}
+_FOR = {"for": ("for_s", number(0))}
+_STATUS = whole(400, 599, "an HTTP status")
+_SLOTS = whole(1, 1_000_000)
+_WORDS: Mapping[str, Word[Fault | ListingFault]] = {
+    "kill": Word(Kill),
+    "restart": Word(Restart),
+    "join": Word(Join),
+    "leave": Word(Leave),
+    "drain": Word(Drain),
+    "busy": Word(Busy, {"retry_after": ("retry_after_s", number(0)), "status": ("status", _STATUS), **_FOR}),
+    "freeze": Word(Freeze, _FOR),
+    "slow": Word(Slow, {"x": ("x", number(0.001, 1_000_000)), **_FOR}),
+    "error": Word(Error, {"status": ("status", _STATUS), "rate": ("rate", number(0, 1)), **_FOR}),
+    "garbage": Word(Garbage, _FOR),
+    "abort": Word(Abort),
+    "cap": Word(
+        Cap,
+        {"max_concurrent": ("max_concurrent", _SLOTS), "slots": ("slots", _SLOTS)},
+        needs=("max_concurrent", "slots"),
     ),
-    "freeze": _Word(Freeze, _FOR),
-    "slow": _Word(Slow, {"x": ("x", _number(0.001, 1_000_000)), **_FOR}),
-    "error": _Word(Error, {"status": ("status", _status(lowest=400)), "rate": ("rate", _number(0, 1)), **_FOR}),
-    "garbage": _Word(Garbage, _FOR),
-    "abort": _Word(Abort),
-    "heal": _Word(Heal),
+    "notice": Word(Notice, {"in": ("in_s", number(0))}, needs=("in",)),
+    "heal": Word(Heal, of_fleet=True),
+    "outage": Word(Outage, _FOR, of_server=False, of_fleet=True),
+    "empty": Word(Empty, _FOR, of_server=False, of_fleet=True),
+    "hang": Word(Hang, _FOR, of_server=False, of_fleet=True),
 }
+_NAMES: Mapping[object, str] = {word.make: name for name, word in _WORDS.items()}
 
 
 def parse_script(text: str, servers: Collection[str]) -> tuple[Step, ...]:
@@ -161,71 +195,57 @@ def parse_script(text: str, servers: Collection[str]) -> tuple[Step, ...]:
     """
     steps: list[Step] = []
     problems: list[Problem] = []
-    for where, statement in _statements(text):
+    for where, statement in statements(text):
         try:
-            steps.append(_read_statement(statement, servers))
+            read = read_statement(statement, _WORDS, servers)
         except ValueError as error:
             problems.append(Problem(f"script:{where}", str(error)))
+        else:
+            steps.append(Step(read.at_s, read.target, read.made))
     if problems:
         raise ConfigError(problems)
+    return in_order(steps)
+
+
+def format_script(steps: Iterable[Step]) -> str:
+    """The script that :func:`parse_script` reads as these steps, a statement a line.
+
+    versionadded: 0.1
+    """
+    return "".join(
+        write_statement(step.at_s, name, _WORDS[name], step.server, step.fault) + "\n"
+        for step in steps
+        for name in [_NAMES[type(step.fault)]]
+    )
+
+
+def read_steps(script: str | Sequence[Step], servers: Collection[str]) -> tuple[Step, ...]:
+    """The steps of a script that may have been taken apart already.
+
+    Raises :class:`scavenge.errors.ConfigError` as :func:`parse_script` does, also for a step about another server.
+    """
+    if isinstance(script, str):
+        return parse_script(script, servers)
+    problems: list[Problem] = []
+    for index, step in enumerate(script):
+        name = _NAMES[type(step.fault)]
+        try:
+            check_target(name, _WORDS[name], step.server, servers)
+        except ValueError as error:
+            problems.append(Problem(f"step[{index}]", str(error)))
+    if problems:
+        raise ConfigError(problems)
+    return in_order(script)
+
+
+def in_order(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Steps in the order of their time; those of the same time keep their order."""
     return tuple(sorted(steps, key=lambda step: step.at_s))
 
 
-def starts_absent(server: str, steps: Collection[Step]) -> bool:
-    """Whether a server is neither up nor listed at the start, because the script lets it join later."""
-    first = next((step.fault for step in steps if step.server == server), None)
-    return isinstance(first, Join)
-
-
-def _statements(text: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        code = line.partition("#")[0]
-        for match in re.finditer(r"[^;]+", code):
-            if statement := match[0].strip():
-                column = match.start() + len(match[0]) - len(match[0].lstrip()) + 1
-                yield f"{number}:{column}", statement
-
-
-def _read_statement(statement: str, servers: Collection[str]) -> Step:
-    parts = statement.split()
-    if not parts[0].startswith("t="):
-        raise ValueError(f'expected "t=SECONDS WORD SERVER", got "{statement}"')
-    at_s = _read_value("t", parts[0].removeprefix("t="), _number(0))
-    if len(parts) < 3:
-        raise ValueError(f'expected a word and a server after "{parts[0]}", as in "{parts[0]} kill {min(servers)}"')
-    word = _WORDS.get(parts[1])
-    if word is None:
-        raise ValueError(_unknown("word", parts[1], _WORDS))
-    if parts[2] not in servers:
-        raise ValueError(_unknown("server", parts[2], servers))
-    return Step(at_s, parts[2], word.make(**_read_options(word, parts[1], parts[3:])))
-
-
-def _read_options(word: _Word, name: str, parts: list[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for part in parts:
-        option, equals, value = part.partition("=")
-        if not word.options:
-            raise ValueError(f'{name} takes no options, got "{part}"')
-        if option not in word.options:
-            raise ValueError(_unknown(f"option of {name}", option, word.options))
-        if not equals:
-            raise ValueError(f'expected "{option}=VALUE", got "{part}"')
-        field, read = word.options[option]
-        if field in found:
-            raise ValueError(f'option "{option}" is given twice')
-        found[field] = _read_value(option, value, read)
-    return found
-
-
-def _read_value(name: str, text: str, read: Callable[[str], float]) -> float:
-    try:
-        return read(text)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
-def _unknown(what: str, got: str, valid: Collection[str]) -> str:
-    near = difflib.get_close_matches(got, valid, n=1)
-    hint = f'did you mean "{near[0]}"?' if near else f"expected one of {', '.join(sorted(valid))}"
-    return f'unknown {what} "{got}", {hint}'
+def absent_at_start(steps: Iterable[Step]) -> set[str]:
+    """The servers that are neither up nor listed at the start, because the script lets them join later."""
+    first: dict[str, Fault | ListingFault] = {}
+    for step in steps:
+        first.setdefault(step.server, step.fault)
+    return {server for server, fault in first.items() if isinstance(fault, Join)}

@@ -33,6 +33,10 @@ class Host:
     listed: bool = True
     draining: bool = False
     truth: Truth = attrs.field(factory=Truth)
+    deaths: int = attrs.field(default=0, init=False)
+    """How often the process was ended."""
+    max_concurrent: int | None = attrs.field(init=False)
+    """The cap that it is listed with now."""
     _engine: Engine = attrs.field(init=False)
     _generations: dict[int, Generation] = attrs.field(factory=dict, init=False)
     _next_id: int = attrs.field(default=0, init=False)
@@ -42,9 +46,12 @@ class Host:
     _frozen_since: float | None = attrs.field(default=None, init=False)
     _ends_at: dict[str, float] = attrs.field(factory=dict, init=False)
     """When each lasting fault is over; one that is not here is not there."""
+    _taken_at: float = attrs.field(default=math.inf, init=False)
+    """When a preempted server is killed."""
 
     def __attrs_post_init__(self) -> None:
         self._engine = Engine(self.server.engine, self.random)
+        self.max_concurrent = self.server.max_concurrent
 
     @property
     def name(self) -> str:
@@ -71,6 +78,20 @@ class Host:
         """The instant when the server fell silent; ``None`` while it speaks."""
         return self._frozen_since
 
+    @property
+    def ceiling_tokens_per_s(self) -> float:
+        """What it generates at most as it is now, with every slot taken; 0 where new work comes to nothing.
+
+        ``N / (A + B * N)`` at the largest N that its slots and its cap allow, see :mod:`scavenge.testing.engine`.
+        """
+        failing = "garbage" in self._ends_at or (self._error is not None and self._error.rate >= 1)
+        if not (self.alive and self.listed) or failing or "freeze" in self._ends_at:
+            return 0.0
+        settings, streams = self.server.engine, self._engine.slots
+        if self.max_concurrent is not None:
+            streams = min(streams, self.max_concurrent)
+        return streams / (settings.token_s + settings.load_s * streams) / (1 - settings.noise) / self._slow_x
+
     def admit(self, model: str, secret: str | None, prompt_tokens: int, now: float) -> Refusal | GarbageReply | None:
         """What stands at the front door: ``None`` lets the request in. The server is alive and not frozen."""
         self.advance(now)
@@ -87,7 +108,7 @@ class Host:
         return None
 
     def begin(self, reply: SimulatedReply, wake: Callable[[], None], now: float) -> Generation | Refusal:
-        """Take a request on; a full queue turns it away."""
+        """Take a request on; a full queue turns it away, and a server that died in this instant loses it at once."""
         self.advance(now)
         self._next_id += 1
         if not self._engine.submit(self._next_id, reply.prompt_tokens, len(reply.tokens), now):
@@ -97,6 +118,8 @@ class Host:
         self._generations[self._next_id] = generation
         self.truth.started += 1
         self.truth.peak_in_flight = max(self.truth.peak_in_flight, len(self._generations))
+        if not self.alive:
+            self._end_all(now, aborted=False)
         return generation
 
     def cancel(self, generation: Generation, now: float) -> None:
@@ -111,15 +134,22 @@ class Host:
         times = [self._ends_at[name] for name in ("freeze", "slow") if name in self._ends_at]
         if (engine_at := self._engine.next_event_at()) is not None:
             times.append(engine_at)
+        times.append(self._taken_at)
         soonest = min(times, default=math.inf)
         return soonest if soonest < math.inf else None
 
+    def next_change_at(self) -> float:
+        """When the next lasting fault ends, or the server is taken away; infinite when neither will be."""
+        return min(self._taken_at, *self._ends_at.values()) if self._ends_at else self._taken_at
+
     def advance(self, now: float) -> None:
-        """Let time pass: faults end, tokens come."""
-        while self._ends_at and (ends_at := min(self._ends_at.values())) <= now:
-            self._progress(ends_at)
-            for name in [name for name, at in self._ends_at.items() if at == ends_at]:
-                self._end(name, ends_at)
+        """Let time pass: faults end, tokens come, a preempted server is taken away."""
+        while (changes_at := self.next_change_at()) <= now:
+            self._progress(changes_at)
+            for name in [name for name, at in self._ends_at.items() if at == changes_at]:
+                self._end(name, changes_at)
+            if self._taken_at == changes_at:
+                self._die(changes_at)
         self._progress(now)
 
     def apply(self, fault: faults.Fault, now: float) -> None:  # noqa: C901 - one case a fault, and nothing else
@@ -132,7 +162,7 @@ class Host:
                 self._die(now)
                 self.alive = True
             case faults.Join():
-                self.alive, self.listed, self.draining = True, True, False
+                self.alive, self.listed, self.draining, self._taken_at = True, True, False, math.inf
             case faults.Leave():
                 self.listed = False
             case faults.Drain():
@@ -154,6 +184,12 @@ class Host:
             case faults.Abort():
                 if self._frozen_since is None:  # a frozen process does nothing, not even give up
                     self._end_all(now, aborted=True)
+            case faults.Cap(max_concurrent, slots):
+                self.max_concurrent = self.max_concurrent if max_concurrent is None else max_concurrent
+                if slots is not None:
+                    self._engine.set_slots(slots, now)
+            case faults.Notice(in_s):
+                self.draining, self._taken_at = True, now + in_s
             case faults.Heal():
                 self._heal(now)
             case _:
@@ -220,6 +256,8 @@ class Host:
 
     def _die(self, now: float) -> None:
         self.alive = False
+        self.deaths += 1
+        self._taken_at = math.inf if self._taken_at <= now else self._taken_at
         self._end_all(now, aborted=False)
         self._heal(now)
 

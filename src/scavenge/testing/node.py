@@ -1,4 +1,4 @@
-"""A simulated server on Trio's clock, and what a whole fleet of them shares: the script and the listing.
+"""A simulated server on Trio's clock, and what is made and listed of a whole fleet of them.
 
 It waits for what :mod:`scavenge.testing.host` decides. It must not know whether requests come through memory or
 through sockets.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
+from datetime import UTC, datetime
 
 import attrs
 import trio
 
 from scavenge.errors import ConfigError, Problem
 from scavenge.testing import faults
+from scavenge.testing.grammar import FLEET
 from scavenge.testing.host import Host
 from scavenge.testing.model import SimulatedReply
 from scavenge.testing.served import Generation, Refusal, SimulatedServer
@@ -45,7 +48,11 @@ class Node:
     host: Host
     url: str
     on_fault: Callable[[bool], None] = attrs.field(default=lambda died: None)
-    """Called after each fault; whether the process died of it, also to be restarted at once."""
+    """Called after each fault and each death; whether the process died, also to be restarted at once."""
+    wall_clock: Callable[[], float] = time.time
+    """Seconds since the epoch, for the deadline of a preemption notice."""
+    drain_deadline: datetime | None = attrs.field(default=None, init=False)
+    """When the server is taken away, as it is listed."""
     _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
     _lives: int = attrs.field(default=0, init=False)
@@ -61,10 +68,18 @@ class Node:
     def apply(self, fault: faults.Fault) -> None:
         """Let a fault happen now."""
         self.host.apply(fault, trio.current_time())
-        died = isinstance(fault, faults.Kill | faults.Restart)
-        self._lives += died
-        self.on_fault(died)
+        match fault:
+            case faults.Notice(in_s):
+                self.drain_deadline = datetime.fromtimestamp(self.wall_clock() + in_s, UTC)
+            case faults.Join():
+                self.drain_deadline = None
+        self._follow()
         self._set_alarm()
+
+    def _follow(self) -> None:
+        """Tell of what has become of the host."""
+        died, self._lives = self.host.deaths != self._lives, self.host.deaths
+        self.on_fault(died)
         self._tell()
 
     def begin(self, reply: SimulatedReply, wake: Callable[[], None]) -> Generation | Refusal:
@@ -95,7 +110,9 @@ class Node:
     def _advance(self) -> None:
         was_frozen = self.host.frozen_since is not None
         self.host.advance(trio.current_time())
-        if was_frozen and self.host.frozen_since is None:
+        if self.host.deaths != self._lives:
+            self._follow()
+        elif was_frozen and self.host.frozen_since is None:
             self._tell()
 
     def _set_alarm(self) -> None:
@@ -113,8 +130,9 @@ def check_servers(servers: Collection[SimulatedServer]) -> None:
     Raises :class:`scavenge.errors.ConfigError` for a name that is there twice, and for no server at all.
     """
     names = [server.name for server in servers]
+    reserved = [Problem("servers", f'the name "{FLEET}" means the listing in scripts')] if FLEET in names else []
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    problems = [Problem("servers", f'the name "{name}" is there twice') for name in twice]
+    problems = [Problem("servers", f'the name "{name}" is there twice') for name in twice] + reserved
     if not names:
         problems.append(Problem("servers", "expected at least one simulated server"))
     if problems:
@@ -126,23 +144,12 @@ def make_hosts(
 ) -> dict[str, Host]:
     """A host for each server as it is at the start of the script."""
     hosts = {}
+    absent = faults.absent_at_start(steps)
     for server in servers:
-        here = not faults.starts_absent(server.name, steps)
+        here = server.name not in absent
         chance = random.Random(f"{random_seed} {server.name}")  # noqa: S311 - a simulation, no secret
         hosts[server.name] = Host(server, chance, alive=here, listed=here)
     return hosts
-
-
-async def run_script(
-    steps: Iterable[faults.Step], nodes: Mapping[str, Node], on_step: Callable[[faults.Step], None]
-) -> None:
-    """Let the faults of a script happen, its seconds counted from now; ``on_step`` is called after each."""
-    start_at = trio.current_time()
-    await trio.lowlevel.checkpoint()
-    for step in steps:
-        await trio.sleep_until(start_at + step.at_s)
-        nodes[step.server].apply(step.fault)
-        on_step(step)
 
 
 def rows_of(nodes: Iterable[Node], key: str | None = None) -> list[EndpointSpec]:
@@ -153,8 +160,9 @@ def rows_of(nodes: Iterable[Node], key: str | None = None) -> list[EndpointSpec]
             model=node.host.server.model,
             url=node.url,
             key=key,
-            max_concurrent=node.host.server.max_concurrent,
+            max_concurrent=node.host.max_concurrent,
             draining=node.host.draining or None,
+            drain_deadline=node.drain_deadline,
         )
         for node in nodes
         if node.host.listed

@@ -17,7 +17,7 @@ import tomli_w
 import trio
 
 from scavenge.errors import UsageError
-from scavenge.testing.faults import Step
+from scavenge.testing.faults import Hang, Outage, Step
 from scavenge.testing.server import FleetPlan, HttpFleet, open_http_fleet
 from scavenge.testing.source import SimulatedConfig
 
@@ -45,9 +45,18 @@ A script has statements "t=SECONDS WORD SERVER [OPTION=VALUE ...]", separated by
     error     new requests fail [status=500] [rate=1] [for=S]
     garbage   new requests get a page of HTML [for=S]
     abort     the replies in the making end with finish reason "abort"
+    cap       the listed cap, the streams it runs, or both change [max_concurrent=N] [slots=N]
+    notice    listed as draining with a deadline, and killed then [in=S]
     heal      busy, freeze, slow, error and garbage are over
+Words about the listing have "fleet" in the place of the server:
+    outage    the endpoints file is not kept up to date; hang does the same [for=S]
+    empty     it lists no endpoint [for=S]
+    heal      that is over
 Without for= a fault lasts until "heal" or "restart"; busy lasts retry_after seconds if that is given.
 """
+
+
+_NOT_IN_FILES = {"source", "drain_deadline"}
 
 
 @click.command(help=_HELP)
@@ -104,9 +113,14 @@ async def _serve(plan: FleetPlan, endpoints_file: Path | None) -> None:
 
 
 def _write_listing(fleet: HttpFleet, path: Path | None) -> None:
-    if path is None:
+    if path is None or isinstance(fleet.lister.fault, Outage | Hang):
         return
-    _write_rows([attrs.asdict(row, filter=lambda _, value: value is not None) for row in fleet.rows()], path)
+    _write_rows([attrs.asdict(row, filter=_is_written) for row in fleet.rows()], path)
+
+
+def _is_written(field: attrs.Attribute[object], value: object) -> bool:
+    """Whether a field is one of the keys of an endpoints file that this row sets."""
+    return value is not None and field.name not in _NOT_IN_FILES
 
 
 def _write_rows(rows: Sequence[dict[str, object]], path: Path) -> None:

@@ -21,7 +21,9 @@ from scavenge.errors import UsageError, single_error
 from scavenge.testing import faults
 from scavenge.testing.connection import serve_connection
 from scavenge.testing.host import Host
-from scavenge.testing.node import Node, check_servers, make_hosts, rows_of, run_script
+from scavenge.testing.lister import Lister
+from scavenge.testing.node import Node, check_servers, make_hosts
+from scavenge.testing.script import run_script
 from scavenge.testing.served import SimulatedServer, Truth
 from scavenge.types import EndpointSpec, Listing
 
@@ -81,17 +83,19 @@ class HttpFleet:
 
     nodes: Mapping[str, Node]
     """By name; ``nodes[name].apply(fault)`` lets a fault happen outside the script."""
-    key: str | None = None
-    """The environment variable with the bearer token, as it is listed."""
+    lister: Lister
+    """``lister.apply(fault)`` lets a fault of the listing happen outside the script."""
 
     async def list_endpoints(self) -> Listing:
-        """The endpoints as the script has them listed now."""
-        await trio.lowlevel.checkpoint()
-        return Listing(self.rows(), where="simulated fleet")
+        """The endpoints as the script has them listed now.
+
+        Raises :class:`scavenge.errors.SourceError` during an outage.
+        """
+        return await self.lister.list_endpoints()
 
     def rows(self) -> list[EndpointSpec]:
         """What is listed now."""
-        return rows_of(self.nodes.values(), self.key)
+        return self.lister.rows()
 
     @property
     def truth(self) -> Mapping[str, Truth]:
@@ -104,7 +108,7 @@ class FleetPlan:
     """What :func:`open_http_fleet` starts."""
 
     servers: Sequence[SimulatedServer]
-    script: str = ""
+    script: str | Sequence[faults.Step] = ""
     random_seed: int = 0
     first_port: int = 0
     """The first server's port, the others take the ones after it; 0: any free ports."""
@@ -123,20 +127,21 @@ async def open_http_fleet(
     every connection and every task.
     """
     check_servers(plan.servers)
-    steps = faults.parse_script(plan.script, {server.name for server in plan.servers})
+    steps = faults.read_steps(plan.script, {server.name for server in plan.servers})
     hosts = make_hosts(plan.servers, steps, plan.random_seed)
     servers: list[HttpServer] = []
     try:
         for index, host in enumerate(hosts.values()):
             port = plan.first_port + index if plan.first_port else 0
             servers.append(HttpServer(host, port, plan.random_seed))
-        fleet = HttpFleet({server.node.host.name: server.node for server in servers}, plan.key)
+        nodes = {server.node.host.name: server.node for server in servers}
+        fleet = HttpFleet(nodes, Lister(nodes.values(), plan.key))
         with single_error():
             async with trio.open_nursery() as nursery:
                 for server in servers:
                     nursery.start_soon(server.run)
                     nursery.start_soon(server.node.run_clock)
-                nursery.start_soon(run_script, steps, fleet.nodes, lambda step: on_step(step, fleet))
+                nursery.start_soon(run_script, steps, fleet.nodes, fleet.lister, lambda step: on_step(step, fleet))
                 yield fleet
                 nursery.cancel_scope.cancel()
     finally:
