@@ -44,11 +44,11 @@ needs_llama_server = real(
 )
 
 
-def make_model(folder: Path) -> Path:
+def make_model(folder: Path, layers: int = LAYERS) -> Path:
     """The model that the servers load: small enough to answer fast on one thread."""
     assert WEIGHTS is not None
     path = folder / "small.gguf"
-    write_small_model(WEIGHTS, path, LAYERS)
+    write_small_model(WEIGHTS, path, layers)
     return path
 
 
@@ -97,17 +97,22 @@ class LlamaServer:
         self.process.wait()
 
 
-def start_server(model: Path, folder: Path, options: Sequence[str] = ()) -> LlamaServer:
-    """Start one, without waiting for it."""
+def server_command(model: Path, address: str, port: int, options: Sequence[str] = ()) -> list[str]:
+    """What starts one at an address."""
     assert PROGRAM is not None
     PROGRAM.chmod(0o755)  # the wheel does not carry the permission
-    port = free_port()
-    place = ["-m", str(model), "-a", MODEL, "--host", "127.0.0.1", "--port", str(port)]
+    place = ["-m", str(model), "-a", MODEL, "--host", address, "--port", str(port)]
     size = ["-np", str(SLOTS), "-c", str(SLOTS * CONTEXT_PER_SLOT), "-t", "1", "-tb", "1", "--device", "none"]
+    return [str(PROGRAM), *place, *size, "--slots", "--no-webui", *options]
+
+
+def start_server(model: Path, folder: Path, options: Sequence[str] = ()) -> LlamaServer:
+    """Start one, without waiting for it."""
+    port = free_port()
     log = folder / f"llama-{port}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [str(PROGRAM), *place, *size, "--slots", "--no-webui", *options],
+            server_command(model, "127.0.0.1", port, options),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
