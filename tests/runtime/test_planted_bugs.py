@@ -96,7 +96,6 @@ BUGS = [
     (PACE, "self._covariance + _SURE_AT * assumed_s", "self._covariance"),
     (PACE, "max(slope_s, _FLATTEST * assumed_s), assumed_s", "slope_s, assumed_s"),
     (PACE, "max(slope_s, _FLATTEST * assumed_s), assumed_s", "max(slope_s, _FLATTEST * assumed_s), 99"),
-    (PACE, "streams / line.at(streams)", "1 / line.at(streams)"),
     (PACE, "if in_flight or (", "if ("),
     (PACE, "self._weight = self._mean_streams = self._mean_s", "self._mean_streams = self._mean_s"),
     # the ledger

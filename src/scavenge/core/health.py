@@ -16,10 +16,11 @@ from typing import assert_never
 
 import attrs
 
+from scavenge.core.backoff import equal_jitter_s
 from scavenge.core.health_settings import HealthSettings
 from scavenge.core.health_state import OPEN, WORKING, State
 from scavenge.core.ramp import Ramp
-from scavenge.core.trust import FAILING_PAUSE_MAX_S, NOBODY, SHORTAGE_PAUSE_MAX_S, Others, Trust, backoff_s
+from scavenge.core.trust import FAILING_PAUSE_MAX_S, FIRST_BACKOFF_S, NOBODY, SHORTAGE_PAUSE_MAX_S, Others, Trust
 from scavenge.types import Busy, Failed, Healthy, Lost, LostCause, Misrouted, Ok, Outcome, Rejected, TimedOut
 
 __all__ = ["EndpointHealth", "HealthSettings", "State"]
@@ -282,7 +283,7 @@ class EndpointHealth:
         self.unready += 1
 
     def _backoff_s(self, steps: int, longest_s: float = math.inf) -> float:
-        return backoff_s(steps, min(longest_s, self.settings.backoff_max), self.random)
+        return equal_jitter_s(steps, FIRST_BACKOFF_S, min(longest_s, self.settings.backoff_max), self.random)
 
     def _probe_at(self, at: float) -> None:
         self.next_probe_at = at if self.settings.probe and (self.removed or self.curable) else None

@@ -111,11 +111,6 @@ class Pace:
         slope_s = min(max(slope_s, _FLATTEST * assumed_s), assumed_s)
         return Line(max(0.0, self._mean_s - slope_s * self._mean_streams), slope_s)
 
-    def tokens_per_s(self, streams: float) -> float | None:
-        """The tokens per second of so many streams together; ``None`` while nothing is known."""
-        line = self.line()
-        return None if line is None else streams / line.at(streams)
-
     @property
     def forgotten_at(self) -> float | None:
         """From when on the speed counts for nothing once nothing is in flight; ``None`` while nothing is known."""

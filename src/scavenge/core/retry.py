@@ -13,6 +13,7 @@ from typing import TypeAlias, assert_never
 
 import attrs
 
+from scavenge.core.backoff import full_jitter_s
 from scavenge.types import Busy, Failed, Lost, LostCause, Misrouted, Ok, Outcome, Rejected, Reply, TimedOut, Url
 
 FIRST_BACKOFF_S = 0.5
@@ -108,5 +109,4 @@ class RequestHistory:
         return Again(self.tried, wait_s)
 
     def _backoff_s(self, times: int) -> float:
-        """Exponential back-off with full jitter (AWS Architecture Blog, "Exponential Backoff And Jitter", 2015)."""
-        return self.random.random() * min(BACKOFF_MAX_S, FIRST_BACKOFF_S * 2.0 ** min(times, 30))
+        return full_jitter_s(times, FIRST_BACKOFF_S, BACKOFF_MAX_S, self.random)

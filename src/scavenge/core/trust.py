@@ -19,6 +19,8 @@ from random import Random
 
 import attrs
 
+from scavenge.core.backoff import equal_jitter_s
+
 MARGIN = 1 / 3
 """How much more than the best of the others an endpoint may fail."""
 MOST_ALLOWED = 0.9
@@ -138,13 +140,7 @@ class Trust:
 
     def set_back_s(self, backoff_max_s: float, random: Random) -> float:
         """How long it stays out of work for what it did this time; the next time it is longer."""
-        wait_s = backoff_s(SETBACK_STEPS * self.setbacks, backoff_max_s, random)
+        wait_s = equal_jitter_s(SETBACK_STEPS * self.setbacks, FIRST_BACKOFF_S, backoff_max_s, random)
         if FIRST_BACKOFF_S * 2.0 ** (SETBACK_STEPS * self.setbacks) < backoff_max_s:
             self.setbacks += 1
         return wait_s
-
-
-def backoff_s(steps: int, longest_s: float, random: Random) -> float:
-    """Exponential back-off, jittered between a half and the whole ("equal jitter", AWS Architecture Blog, 2015)."""
-    whole_s = min(longest_s, FIRST_BACKOFF_S * 2.0 ** min(steps, 30))
-    return whole_s * (0.5 + random.random() / 2)

@@ -19,6 +19,7 @@ from typing import TypeAlias
 import attrs
 import trio
 
+from scavenge.core.backoff import equal_jitter_s
 from scavenge.core.naming import one_line
 from scavenge.errors import SourceError, leaves
 from scavenge.runtime.ports import EndpointSource
@@ -71,15 +72,6 @@ class Troubled:
 
 
 Report: TypeAlias = "Listed | Troubled"
-
-
-def backoff_s(deaths: int, random: Random) -> float:
-    """How long to wait after that many deaths in a row (≥ 1): doubled each time, the upper half of it by chance.
-
-    Exponential back-off with equal jitter (AWS Architecture Blog, "Exponential Backoff And Jitter", 2015).
-    """
-    most = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(deaths, 30))
-    return random.uniform(max(BACKOFF_FIRST_S, most / 2), most)
 
 
 def told(error: BaseException) -> str:
@@ -197,7 +189,7 @@ class SourceKeeper:
                 if not self.elastic:
                     return
                 self._deaths += 1
-                await trio.sleep(backoff_s(self._deaths, self.random))
+                await trio.sleep(equal_jitter_s(self._deaths, BACKOFF_FIRST_S, BACKOFF_MAX_S, self.random))
                 self.restarts += 1
 
     async def _ask_on(self, source: EndpointSource, reports: trio.MemorySendChannel[Report]) -> None:
