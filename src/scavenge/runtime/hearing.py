@@ -8,6 +8,7 @@ Invariant: only outcomes of a member's present settings count for its health.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,13 @@ class Hearing:
 
     def is_replying(self, member: Member) -> bool:
         """Whether a member on probation has been sending a reply for a while that it was asked for since."""
-        if member.health.state is not State.PROBATION or member.client.heard_at <= member.probed_at:
+        if not self.is_watched(member) or member.client.heard_at <= member.probed_at:
             return False
-        asked_at = self.pool.dispatcher.granted_at(member.url, member.health.entered_at)
-        return member.client.heard_at >= asked_at + REPLYING_AFTER_S
+        return member.client.heard_at >= self._asked_at(member) + REPLYING_AFTER_S
+
+    def is_watched(self, member: Member) -> bool:
+        """Whether a request is under way to a member on probation that was sent since it began."""
+        return member.health.state is State.PROBATION and self._asked_at(member) < math.inf
+
+    def _asked_at(self, member: Member) -> float:
+        return self.pool.dispatcher.granted_at(member.url, member.health.entered_at)

@@ -107,11 +107,16 @@ class Member:
         """Let the minding task look again."""
         self._poked.set()
 
-    async def wait_due(self, now: float) -> None:
-        """Wait until something is due or the member is poked."""
+    def on_asked(self) -> None:
+        """A request goes out to it: on probation, its reply is watched."""
+        if self.health.state is State.PROBATION:
+            self.poke()
+
+    async def wait_due(self, now: float, *, watched: bool) -> None:
+        """Wait until something is due or the member is poked; *watched*: a reply may be coming on probation."""
         policy_at = self.policy.next_wake_at(now)
         probe_at = None if self.probing else self.health.next_probe_at
-        look_at = now + LOOK_EVERY_S if self.health.state is State.PROBATION else None
+        look_at = now + LOOK_EVERY_S if watched else None
         instants = (self.health.next_wake_at(), probe_at, policy_at, self.revoke_at, look_at)
         due_at = min((at for at in instants if at is not None), default=float("inf"))
         with trio.move_on_at(due_at):
@@ -158,7 +163,11 @@ class Member:
 
 
 class Hears(Protocol):
-    """Who is told of probes."""
+    """Who is told of probes, and watches replies."""
+
+    def is_watched(self, member: Member) -> bool:
+        """Whether a reply may be coming that ends a probation."""
+        ...
 
     def on_probe(self, member: Member, result: Healthy | Outcome, since: float) -> None:
         """Hear how a probe ended that was sent at *since*."""
@@ -192,7 +201,7 @@ async def mind(pool: Minded, member: Member) -> None:
                     member.health.on_probe_sent()
                     member.probing = True
                     probes.start_soon(_probe, pool, member)
-                await member.wait_due(now)
+                await member.wait_due(now, watched=pool.hearing.is_watched(member))
 
 
 async def _probe(pool: Minded, member: Member) -> None:

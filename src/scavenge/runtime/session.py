@@ -167,6 +167,7 @@ class Session:
         held, member = await self._lease(sending)
         started_at, started_time = trio.current_time(), self.ports.wall_clock()
         client = member.client
+        member.on_asked()
         self.ports.emit(AttemptStarted(self.pool.endpoint_id, member.url))
         try:
             answer = await self._exchange(held, member, sending.request)
