@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenge.core.progress_view import ProgressView, RecentRate, duration
+from scavenge.core.figures import duration
+from scavenge.core.progress_view import ProgressView, RecentRate
 from scavenge.events import (
     AttemptDropped,
     AttemptEnded,

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenge.core.estimates import Moments, Passes, pass_at_k
-from scavenge.core.summary import EndpointSummary, EvalSummary, Summary, closing_table, duration
+from scavenge.core.figures import precise_duration
+from scavenge.core.summary import EndpointSummary, EvalSummary, Summary, closing_table
 
 EVAL = EvalSummary("math", "chat", 9, 1, None, 0.5, 0.1234567, 0.45, {1: 0.5, 4: 0.75}, 100, 200, 75.0, 2.6666)
 EMPTY = EvalSummary("none", "chat", 0, 0, 4, None, None, None, None, 0, 0, 0.0, None)
@@ -64,7 +65,7 @@ def test_the_closing_tables_have_a_cell_for_every_column():
     ],
 )
 def test_durations_read_well(seconds, text):
-    assert duration(seconds) == text
+    assert precise_duration(seconds) == text
 
 
 @given(st.integers(1, 7), st.data())

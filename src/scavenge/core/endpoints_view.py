@@ -6,15 +6,15 @@ text that is cut afterwards cannot leave half a secret standing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
 
+from scavenge.core.figures import duration, without_numbers
 from scavenge.core.health import EndpointHealth, State
 from scavenge.core.naming import one_line
-from scavenge.core.progress_view import TAKES_WORK, WHY_CHARACTERS, duration
+from scavenge.core.progress_view import TAKES_WORK, WHY_CHARACTERS
 from scavenge.core.summary import Table
 from scavenge.status import EndpointStatus, FleetStatus, PoolStatus, SourceStatus
 
@@ -82,17 +82,13 @@ def news(status: FleetStatus) -> FleetStatus:
 
 
 def _endpoint_news(endpoint: EndpointStatus) -> EndpointStatus:
-    why = _without_numbers(endpoint.why)
+    why = without_numbers(endpoint.why)
     return EndpointStatus(endpoint.url, endpoint.state, why, 0, 0, endpoint.max_concurrent, endpoint.source)
 
 
 def _source_news(source: SourceStatus) -> SourceStatus:
-    trouble = None if source.trouble is None else _without_numbers(source.trouble)
+    trouble = None if source.trouble is None else without_numbers(source.trouble)
     return attrs.evolve(source, listing_age_s=_known(source.listing_age_s), trouble=trouble)
-
-
-def _without_numbers(text: str) -> str:
-    return re.sub(r"\d+", "#", text)
 
 
 def _known(age_s: float | None) -> float | None:

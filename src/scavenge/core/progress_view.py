@@ -12,6 +12,7 @@ from collections import deque
 
 import attrs
 
+from scavenge.core.figures import duration
 from scavenge.core.naming import listed, one_line
 from scavenge.events import (
     AttemptDropped,
@@ -257,10 +258,3 @@ class ProgressView:
 
 def _note(what: str, wait: Wait, now_time: float) -> str:
     return f"{what} for {duration(now_time - wait.since_time)}: {one_line(wait.why, WHY_CHARACTERS)}"
-
-
-def duration(seconds: float) -> str:
-    """A duration as ``0:07``, ``12:34`` or ``1:02:03``; a negative one, from a clock that was set back, is 0."""
-    whole = max(0, int(seconds))
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from scavenge.core.figures import duration
 from scavenge.core.naming import listed, one_line
-from scavenge.core.progress_view import duration
 from scavenge.status import LeaseStatus, Picture, PoolPicture, SourceStatus
 
 SHOWN_MOST = 3

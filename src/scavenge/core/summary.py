@@ -8,6 +8,8 @@ from typing import Any
 
 import attrs
 
+from scavenge.core.figures import precise_duration
+
 
 @attrs.frozen
 class EvalSummary:
@@ -124,7 +126,7 @@ def _eval_row(part: EvalSummary, ks: list[int]) -> tuple[str, ...]:
         _number(part.mean_reward_errors_as_0),
         *(_number(passes.get(k)) for k in ks),
         str(part.prompt_tokens + part.completion_tokens),
-        duration(part.wall_s),
+        precise_duration(part.wall_s),
         "–" if part.tokens_per_s is None else f"{part.tokens_per_s:.1f}",
     )
 
@@ -137,20 +139,10 @@ def _endpoint_row(part: EndpointSummary) -> tuple[str, ...]:
         str(part.requests),
         failures,
         str(part.tokens),
-        duration(part.alive_s),
+        precise_duration(part.alive_s),
         str(part.peak_in_flight),
     )
 
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
-
-
-def duration(seconds: float) -> str:
-    """A duration to be read: ``42.0s``, ``3m05s``, ``2h07m``."""
-    if seconds < 59.95:
-        return f"{seconds:.1f}s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02}m"

@@ -12,8 +12,8 @@ import logging
 
 import attrs
 
+from scavenge.core.figures import duration
 from scavenge.core.naming import one_line
-from scavenge.core.progress_view import duration
 from scavenge.core.stalled_text import stalled_line
 from scavenge.edge.console import Screen
 from scavenge.events import (

@@ -8,7 +8,6 @@ of ours is never taken for a source's.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from random import Random
@@ -17,7 +16,7 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from scavenge.core.progress_view import duration
+from scavenge.core.figures import duration, without_numbers
 from scavenge.core.roster import Change, Roster
 from scavenge.errors import ConfigError, PluginError, Problem
 from scavenge.events import Observer, SourceChanged
@@ -33,8 +32,8 @@ FIRST_ANSWER_WITHIN_S = 5.0
 
 
 def _kind(trouble: str | None) -> str | None:
-    """A trouble without its numbers: a broken file that grows is broken in another line each time, and told of once."""
-    return None if trouble is None else re.sub(r"\d+", "#", trouble)
+    """What makes a trouble another one: a broken file that grows is broken elsewhere each time, and told once."""
+    return None if trouble is None else without_numbers(trouble)
 
 
 @attrs.define(eq=False)
