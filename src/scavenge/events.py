@@ -121,10 +121,11 @@ class NetworkBack:
 
 @attrs.frozen
 class AttemptStarted:
-    """A request was sent to an endpoint."""
+    """A request was sent to an endpoint; ``again``: it had been sent before, and was not answered."""
 
     endpoint_id: EndpointId
     url: Url
+    again: bool = False
 
 
 @attrs.frozen

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenge.core.records import encode, parse_brief
-from scavenge.core.tally import EvalTally, History, Tally, retries
+from scavenge.core.tally import EvalTally, History, Tally
 from scavenge.events import (
     AttemptEnded,
     AttemptStarted,
@@ -118,28 +118,17 @@ def test_missing_usage_counts_as_no_tokens():
     assert (found.prompt_tokens, found.completion_tokens, found.tokens_per_s) == (0, 0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "count"),
-    [
-        ((), 0),
-        (("ok",), 0),
-        (("lost", "ok"), 1),
-        (("lost", "failed", "rejected"), 2),
-        (("busy", "ok", "lost", "ok"), 2),
-    ],
-)
-def test_a_retry_is_an_attempt_that_failed_and_was_not_the_last(outcomes, count):
-    assert retries(record("a", attempts=outcomes)) == count
-
-
 def test_retries_and_revocations_are_counted_for_the_run():
     tally = observed(
-        *finished(record("a", attempts=("lost", "ok")), record("b", of="f", attempts=("busy", "busy", "ok"))),
+        AttemptStarted(POOL, URL),
+        AttemptStarted(POOL, URL, again=True),
+        AttemptStarted(POOL, URL, again=True),
+        AttemptStarted(POOL, URL),
         LeasesRevoked(POOL, URL, 7, "gone"),
         LeasesRevoked(POOL, URL, 2, "gone"),
     )
     summary = tally.summary({}, 0.0)
-    assert (summary.retries, summary.revocations) == (3, 9)
+    assert (summary.retries, summary.revocations) == (2, 9)
 
 
 def test_an_endpoint_s_requests_failures_tokens_and_peak_are_counted():
@@ -278,7 +267,7 @@ def test_times_and_endpoints_of_an_earlier_part_come_from_its_last_summary():
         RolloutFinished(record("a", tokens=20, attempts=("lost", "ok"))),
         LeasesRevoked(POOL, URL, 1, "gone"),
         JOINED,
-        AttemptStarted(POOL, URL),
+        AttemptStarted(POOL, URL, again=True),
         AttemptEnded(POOL, attempt("lost"), 3),
     )
     written = earlier.summary({"e": 1}, 50.0).as_json()

@@ -96,7 +96,7 @@ class Kit:
         """An evaluation of *environment*; *settings* are fields of the job, the plan or the requests."""
         plan_keys = {"rollouts_per_example", "num_examples", "done"}
         request_keys = {"stream", "idle_timeout", "request_timeout", "sampling", "retry"}
-        pool = settings.pop("pool", self.pool)
+        pool = settings.pop("pool") if "pool" in settings else self.pool
         plan = Plan(
             name,
             "test-env",

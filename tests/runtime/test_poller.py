@@ -233,12 +233,28 @@ async def test_a_file_that_is_broken_elsewhere_each_time_is_told_of_once(autojum
     assert [ok for ok, _ in heard.told] == [False, True]
 
 
+def bad(name: str) -> str:
+    return f"listing: !{name} is bad; this row is left out"
+
+
 async def test_a_row_that_is_right_again_is_told_while_another_is_still_wrong(autojump_clock):
     heard = Heard(Scripted("a", "a !x !y", "a !y", "a"))
     await heard.run(100)
-    assert [message for ok, message in heard.told if ok] == [
-        "no longer so: listing: !x is bad; this row is left out", "every row is right again",
-    ]  # fmt: skip
+    assert heard.told[-2:] == [
+        (False, f"still: {bad('y')}; no longer so: {bad('x')}"),
+        (True, "every row is right again"),
+    ]
+
+
+async def test_a_row_that_is_still_wrong_is_told_again_when_its_source_is_readable_again(autojump_clock):
+    heard = Heard(Scripted("a", "a !x", SourceError("gone"), "a !x"))
+    await heard.run(35)
+    assert [(ok, message.partition(";")[0]) for ok, message in heard.told] == [
+        (False, "listing: !x is bad"),
+        (False, "gone"),
+        (True, "readable again after 0:10"),
+        (False, "listing: !x is bad"),
+    ]
 
 
 async def test_an_endpoint_that_vanishes_drains_and_then_goes(autojump_clock):

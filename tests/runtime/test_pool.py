@@ -27,6 +27,7 @@ from scavenge.types import (
     ChatRequest,
     Endpoint,
     EndpointId,
+    Failed,
     Healthy,
     Lost,
     Misrouted,
@@ -97,6 +98,7 @@ class Kit:
             minders_nursery=self.nursery,
             share=self.fleet.share,
             network=self.fleet.network,
+            listed=self.fleet.listed,
         )
         self.fleet.pools[pool.endpoint_id] = pool
         return pool
@@ -250,6 +252,16 @@ async def test_pools_that_share_a_server_share_what_they_learn_of_its_life(autoj
         first.hearing.report(first.members[A], first.members[A].client, misrouted, trio.current_time())
         assert (first.slots, second.slots) == (0, 1)
         second.hearing.report(second.members[A], second.members[A].client, Busy("wait", 429, 50.0), trio.current_time())
+        assert (first.slots, second.slots) == (0, 0)
+
+
+async def test_what_a_server_fails_in_one_pool_counts_in_the_other(autojump_clock):
+    async with open_pools() as kit:
+        first, second = kit.pool("first"), kit.pool("second")
+        kit.fleet.apply([Added(endpoint(A, "first")), Added(endpoint(A, "second"))])
+        await settled()
+        for _ in range(5):
+            first.hearing.report(first.members[A], first.members[A].client, Failed("500", 500), trio.current_time())
         assert (first.slots, second.slots) == (0, 0)
 
 

@@ -458,3 +458,30 @@ async def test_a_pool_that_nothing_is_listed_for_is_an_error_with_the_nearest_na
         assert [e.why for e in kit.events if isinstance(e, PoolWaiting)] == [
             "no endpoint has this id; listed are 'sim'; did you mean 'sim'?"
         ]
+
+
+async def test_a_wait_from_the_start_is_told_once(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1"), "t=30 join ep1")
+    async with open_kit(fleet) as kit:
+        await kit.play(kit.job(Questions(200)))
+        told = [event.why for event in kit.events if isinstance(event, PoolWaiting)]
+    assert told == ["no endpoint is listed", ""]
+
+
+async def test_the_reason_of_a_wait_follows_what_is_known(autojump_clock):
+    secret = [SimulatedServer("ep1", EngineSettings(0.01, 0.001, 8), secret="right")]
+    async with open_kit(SimulatedFleet(secret, "t=30 join ep1"), limits=RunLimits(stall_timeout=60)) as kit:
+        await kit.play(kit.job(Questions(3)))
+        told = [event.why for event in kit.events if isinstance(event, PoolWaiting)]
+    assert told[0] == "no endpoint is listed"
+    assert len(told) == 2
+    assert "ep1.sim" in told[1]
+    assert "401" in told[1]
+    assert "401" in str(kit.run.stalled[0])
+
+
+async def test_a_misspelt_pool_keeps_its_hint_until_the_run_gives_up(autojump_clock):
+    settings = {"wanted": (EndpointId("sin"),), "limits": RunLimits(stall_timeout=20)}
+    async with open_kit(SimulatedFleet(servers("ep1")), **settings) as kit:
+        await kit.play(kit.job(Questions(3), pool=kit.fleet.pools[EndpointId("sin")]))
+        assert "did you mean 'sim'" in str(kit.run.stalled[0])

@@ -9,7 +9,7 @@ import trio
 from fleet_kit import Kit, Questions, open_kit
 
 from scavenge.core.ledger import Ask
-from scavenge.events import Event, Stalled, Warned
+from scavenge.events import EvalGaveUp, Event, Stalled, Warned
 from scavenge.rollouts import Example, Rollout
 from scavenge.runtime.ports import ModelSession
 from scavenge.runtime.run import RunLimits
@@ -150,3 +150,19 @@ async def test_replies_that_all_break_off_are_told_however_many_bytes_came(autoj
         told = await told_of(kit, Questions(1), 500)
         assert len(told) == 1
         assert max(endpoint.heard_s or 0 for pool in told[0].picture.pools for endpoint in pool.status.endpoints) < 60
+
+
+async def test_a_run_that_gives_up_shows_what_there_was_to_see(autojump_clock):
+    async with open_kit(fleet("t=1000 join ep1"), limits=RunLimits(stall_timeout=20)) as kit:
+        watchdog = Watchdog(kit.fleet, kit.events.append)
+
+        def hear(event: Event) -> None:
+            kit.events.append(event)
+            watchdog(event)
+
+        kit.run.emit = hear
+        await kit.play(kit.job(Questions(3), name="one"), kit.job(Questions(3), name="two"))
+    assert [event.eval for event in kit.events if isinstance(event, EvalGaveUp)] == ["one", "two"]
+    (told,) = [event for event in kit.events if isinstance(event, Stalled)]
+    assert 19.0 <= told.picture.pools[0].stalled_s <= 21.0
+    assert told.picture.pools[0].status.waiting == 2

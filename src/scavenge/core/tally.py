@@ -9,7 +9,6 @@ nowhere else; tokens count for every record, since they were spent.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,7 +20,7 @@ from scavenge.core.estimates import PASS_REWARD, Moments, Passes
 from scavenge.core.plan import key_digest
 from scavenge.core.records import Brief
 from scavenge.core.summary import EvalSummary, Summary
-from scavenge.events import Event, LeasesRevoked, RolloutFinished, RolloutStarted
+from scavenge.events import AttemptStarted, Event, LeasesRevoked, RolloutFinished, RolloutStarted
 from scavenge.rollouts import RolloutKey, RolloutRecord
 
 
@@ -130,12 +129,12 @@ class Tally:
             case RolloutFinished(record):
                 self.evals[record.key.eval].tick(now)
                 self.evals[record.key.eval].finished(record)
-                self.retries += retries(record)
             case RolloutStarted(name):
                 self.evals[name].tick(now)
             case LeasesRevoked():
                 self.revocations += event.leases
             case _:
+                self.retries += isinstance(event, AttemptStarted) and event.again
                 self.endpoints.observe(event, now)
 
     def carry_over(self, earlier: Mapping[str, Any]) -> None:
@@ -152,12 +151,6 @@ class Tally:
         """The figures now, with the :attr:`scavenge.core.plan.Plan.owed_at_start` of each evaluation."""
         evals = tuple(each.summary(owed_at_start.get(name)) for name, each in self.evals.items())
         return Summary(evals, self.endpoints.summary(now), self.retries, self.revocations)
-
-
-def retries(record: RolloutRecord) -> int:
-    """How many attempts of a rollout were tried again: those that were not ok, but for one that ended it."""
-    failed = Counter(attempt.outcome != "ok" for attempt in record.attempts)[True]
-    return failed - bool(record.attempts and record.attempts[-1].outcome != "ok")
 
 
 @attrs.define(eq=False)

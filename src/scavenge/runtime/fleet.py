@@ -7,7 +7,7 @@ nothing that serves is missed by then.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -25,7 +25,7 @@ from scavenge.runtime.pool import Pool
 from scavenge.runtime.ports import AdmissionPolicy, ModelTransport
 from scavenge.runtime.sources import NamedSource
 from scavenge.status import FleetStatus
-from scavenge.types import Busy, Endpoint, EndpointId, Lost, LostCause, Outcome, Url
+from scavenge.types import Busy, Endpoint, EndpointId, Failed, Lost, LostCause, Outcome, Url
 
 THE_SERVERS = frozenset({LostCause.SERVER, LostCause.SILENT, LostCause.NETWORK})
 """Losses that say something of the server, once they are not this machine's doing."""
@@ -67,6 +67,10 @@ class Fleet:
     def __attrs_post_init__(self) -> None:
         self.network = NetworkJudge(self.members, self._refresh, self.emit, self.random)
 
+    def listed(self) -> Iterator[Endpoint]:
+        """Every endpoint that the sources list."""
+        return iter(() if self.poller is None else self.poller.roster)
+
     def members(self) -> list[Member]:
         """The endpoints of all pools, those included that were removed and still have leases."""
         return [one for pool in self.pools.values() for one in (*pool.members.values(), *pool.departing.values())]
@@ -89,8 +93,8 @@ class Fleet:
                     pool.remove(endpoint.url)
 
     def share(self, teller: Pool, url: Url, outcome: Outcome, since: float) -> None:
-        """Let the other pools hear what one learnt of a server they share: that it is lost, or busy."""
-        if not isinstance(outcome, Busy) and not (isinstance(outcome, Lost) and outcome.cause in THE_SERVERS):
+        """Let the other pools hear what one learnt of a server they share: that it is lost, busy or failing."""
+        if not isinstance(outcome, Busy | Failed) and not (isinstance(outcome, Lost) and outcome.cause in THE_SERVERS):
             return
         for pool in self.pools.values():
             if pool is not teller and (member := pool.members.get(url)) is not None:
@@ -161,6 +165,7 @@ def _make_pool(
         minders_nursery=services,
         share=fleet.share,
         network=fleet.network,
+        listed=fleet.listed,
     )
 
 

@@ -198,6 +198,8 @@ class Poller:
         if _kind(before) == _kind(trouble):
             return
         ok = trouble is None
+        if ok:
+            sourced.row_troubles = {}  # the rows that are still wrong are told of anew
         cured = f"readable again after {duration(now - sourced.troubled_at)}"
         self.emit(SourceChanged(sourced.source.name, ok, cured if ok else f"{trouble}; {sourced.stands}"))
 
@@ -213,7 +215,8 @@ class Poller:
         if cured and not troubles:
             self.emit(SourceChanged(sourced.source.name, True, "every row is right again"))
         elif cured:
-            self.emit(SourceChanged(sourced.source.name, True, f"no longer so: {'; '.join(cured)}"))
+            still = f"still: {'; '.join(troubles.values())}; no longer so: {'; '.join(cured)}"
+            self.emit(SourceChanged(sourced.source.name, False, still))
         if changes := self.roster.update(index, checked):
             self.on_changes(changes)
 

@@ -10,7 +10,7 @@ the end); only outcomes of a member's present settings count for its health.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from random import Random
 
@@ -20,6 +20,7 @@ import trio
 from scavenge.core.health import EndpointHealth, HealthSettings, State
 from scavenge.core.ledger import Ask, SlotLedger
 from scavenge.core.network import remote_host
+from scavenge.core.roster import not_listed
 from scavenge.core.stall import StallClock
 from scavenge.events import (
     EndpointChanged,
@@ -71,6 +72,8 @@ class Pool:
     """Lets the other pools hear of a server that they have too."""
     network: NetworkJudge = attrs.field(repr=False)
     """Tells an endpoint's silence from this machine's; the fleet's."""
+    listed: Callable[[], Iterable[Endpoint]] = attrs.field(repr=False)
+    """All endpoints that the sources list, of whatever pool."""
     members: dict[Url, Member] = attrs.field(factory=dict)
     departing: dict[Url, Member] = attrs.field(factory=dict)
     """Removed endpoints on which leases still run."""
@@ -237,7 +240,7 @@ class Pool:
     def why_waiting(self) -> str:
         """One line that says why there is nothing to give work to, or why all that work comes to nothing."""
         if not self.members:
-            return "no endpoint is listed"
+            return not_listed(self.endpoint_id, self.listed())
         if self.slots and self.stall.unhelped_why is not None:
             return f"endpoints take work, but nothing helps that comes back; the last was {self.stall.unhelped_why}"
         if self.network.down_since is not None and any(member.host for member in self.members.values()):

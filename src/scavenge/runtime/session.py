@@ -168,7 +168,7 @@ class Session:
         started_at, started_time = trio.current_time(), self.ports.wall_clock()
         client = member.client
         member.on_asked()
-        self.ports.emit(AttemptStarted(self.pool.endpoint_id, member.url))
+        self.ports.emit(AttemptStarted(self.pool.endpoint_id, member.url, bool(sending.attempts)))
         try:
             answer = await self._exchange(held, member, sending.request)
             if self.pool.is_leaving(member.url):

@@ -18,7 +18,7 @@ import trio
 
 from scavenge.core.quiet import LOOK_EVERY_S, QuietClock, is_progress
 from scavenge.errors import single_error
-from scavenge.events import Event, Observer, Stalled, Warned
+from scavenge.events import EvalGaveUp, Event, Observer, Stalled, Warned
 from scavenge.runtime.fleet import Fleet
 from scavenge.runtime.picture import take_picture
 from scavenge.runtime.pool import Pool
@@ -39,13 +39,19 @@ class Watchdog:
     clock: QuietClock = attrs.field(factory=lambda: QuietClock(trio.current_time()))
     _heard_at: float = NEVER
     """The latest byte of a long reply that has counted."""
+    _gave_up_at: float = NEVER
     _broken: bool = False
     """Watching failed at the last try, which has been told."""
 
     def __call__(self, event: Event) -> None:
-        """Hear of an event."""
+        """Hear of an event; when an evaluation gives up, show what there was to see."""
+        now = trio.current_time()
         if is_progress(event):
-            self.clock.on_sign(trio.current_time())
+            self.clock.on_sign(now)
+        elif isinstance(event, EvalGaveUp) and self._gave_up_at != now:
+            self._gave_up_at = now  # all evaluations of a pool do it at one instant
+            self.clock.look(now)
+            self._tell(self.clock.quiet_s)
 
     async def run_watchdog(self) -> None:
         """Look every few seconds until cancelled. A failure to look is told, and ends nothing."""
