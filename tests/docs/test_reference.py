@@ -132,3 +132,10 @@ def test_the_architecture_page_has_the_rule_of_every_room():
     rules = {room: may_see for room, may_see in test_layers.MAY_SEE.items() if room}
     assert told == rules
     assert test_layers.MAY_SEE[""] == {"errors", "types", "rollouts", "status", "plugin", "app", "runtime.ports"}
+
+
+def test_the_architecture_page_names_every_module_of_the_core_and_the_runtime():
+    told = read("explanation/architecture.md").partition("\n## ")[0].split()
+    for room in ("core", "runtime"):
+        modules = {path.name for path in (test_layers.SOURCE / room).glob("*.py")} - {"__init__.py"}
+        assert modules - set(told) == set()
