@@ -25,6 +25,7 @@ from scavenge.types import Busy, Failed, Healthy, Lost, LostCause, Misrouted, Ok
 
 __all__ = ["EndpointHealth", "HealthSettings", "State"]
 
+UNANSWERED_WHY = "has not answered a probe yet"
 UNDECIDED_S = 2.0
 """When a silent endpoint is probed again while nobody knows yet whose fault the silence is."""
 
@@ -36,7 +37,7 @@ class EndpointHealth:
     settings: HealthSettings
     random: Random = attrs.field(repr=False)
     state: State = State.PROBING
-    why: str = "has not answered a probe yet"
+    why: str = UNANSWERED_WHY
     entered_at: float = 0.0
     """When it came into its state."""
     curable: bool = True
@@ -227,9 +228,11 @@ class EndpointHealth:
     def on_probe(self, result: Healthy | Outcome, now: float) -> bool:
         """Hear how a probe ended; true when the endpoint is lost, so that the leases on it have to be revoked."""
         match result:
+            case _ if not (self.curable or self.removed):
+                pass  # asked as a witness; only new settings change anything
             case TimedOut() | Lost(cause=LostCause.SERVER | LostCause.SILENT | LostCause.NETWORK):
                 return self._on_silence(result.message, now)
-            case _ if self.removed or not self.curable:
+            case _ if self.removed:
                 self._probe_at(now + self.settings.interval)
             case Healthy() | Ok():
                 self._on_answered(isinstance(result, Ok) or result.listed, now)
@@ -244,13 +247,14 @@ class EndpointHealth:
         return False
 
     def undecided(self, now: float) -> None:
-        """A probe heard nothing, and whose fault that is shows only later: ask again soon, and change nothing."""
-        self._probe_at(now + UNDECIDED_S)
+        """Whose fault a silence is shows only later, or an answer tells nothing: ask again soon, and change nothing."""
+        if self.settings.probe:
+            self.next_probe_at = min(now + UNDECIDED_S, math.inf if self.next_probe_at is None else self.next_probe_at)
 
     def ask_soon(self, now: float) -> None:
-        """Have it probed now, unless a probe is under way or none is wanted."""
-        if self.next_probe_at is not None:
-            self._probe_at(now)
+        """Have it probed now, unless a probe is under way; also one that only new settings could put to work."""
+        if self.settings.probe and (self.next_probe_at is not None or not self.curable):
+            self.next_probe_at = now
 
     def absolve(self, now: float) -> None:
         """This machine's network was lost and is back: forget the setbacks that came of it, and ask at once."""

@@ -56,16 +56,24 @@ class Hearing:
                 self.hear(member, outcome, since)
                 self.pool.share(self.pool, member.url, outcome, since)
             case Verdict.OURS:
+                self._pause_unprobed(member, outcome, now)
                 return Lost(outcome.message or "", LostCause.LATE)
             case Verdict.UNDECIDED:
                 member.health.undecided(now)
                 self.pool.refresh(member)
         return outcome
 
+    def _pause_unprobed(self, member: Member, outcome: Outcome, now: float) -> None:
+        """Where probes are off, only requests can tell when the network is back: let one be tried a little later."""
+        if not member.health.settings.probe:
+            member.health.on_outcome(Lost(outcome.message or "", LostCause.LOCAL), now)
+            self.pool.refresh(member)
+
     def _settle(self, member: Member, client: ModelClient, outcome: Outcome, since: float) -> None:
         """Let a silence count that has turned out to be the endpoint's."""
         if not member.gone and member.client is client:
             self.hear(member, outcome, since)
+            self.pool.share(self.pool, member.url, outcome, since)
 
     def hear(self, member: Member, outcome: Outcome, since: float) -> None:
         """Let the outcome of an attempt that began at *since* count for a member's health."""
@@ -81,16 +89,19 @@ class Hearing:
             result = Busy("does not answer its probe in time, but its replies go on")
         if isinstance(result, Healthy):
             member.probe_s = now - since
-        settle = partial(self._settle_probe, member, result)
+        client = member.client
+        settle = partial(self._settle_probe, member, client, result)
         match self.pool.network.judge(member, result, since, settle):
             case Verdict.THEIRS:
-                self._settle_probe(member, result)
+                self._settle_probe(member, client, result)
             case Verdict.OURS | Verdict.UNDECIDED:
                 member.health.undecided(now)
                 self.pool.refresh(member)
 
-    def _settle_probe(self, member: Member, result: Healthy | Outcome) -> None:
-        """Let a probe count; the leases of a lost endpoint are revoked."""
+    def _settle_probe(self, member: Member, client: ModelClient, result: Healthy | Outcome) -> None:
+        """Let a probe by *client* count; the leases of a lost endpoint are revoked."""
+        if member.client is not client:
+            return
         if member.health.on_probe(result, trio.current_time()):
             self.pool.revoke(member.url, member.health.why)
         self.pool.refresh(member)

@@ -78,8 +78,8 @@ class Member:
 
     @property
     def askable(self) -> bool:
-        """Whether a probe is under way, or wanted sooner or later."""
-        return self.probing or self.health.next_probe_at is not None
+        """Whether it can be probed at any time."""
+        return self.health.settings.probe
 
     def drain(self, now: float) -> bool:
         """Note whether it is draining now; tell whether that has just begun."""
@@ -205,10 +205,13 @@ async def mind(pool: Minded, member: Member) -> None:
 
 
 async def _probe(pool: Minded, member: Member) -> None:
-    since = trio.current_time()
+    since, client = trio.current_time(), member.client
     result = await _ask(member)
     member.probing = False
-    pool.hearing.on_probe(member, result, since)
+    if member.client is client:
+        pool.hearing.on_probe(member, result, since)
+    else:
+        member.health.undecided(trio.current_time())  # it was asked with settings that are no longer so
     member.poke()
 
 

@@ -3,13 +3,16 @@
 Data flow: outcomes and probes of all pools come by here before they count for anybody's health. A silence is either the
 endpoint's, and counts; or this machine's, which blames nobody, is told once, and keeps work from every remote endpoint
 until one is heard; or undecided: then the endpoint takes no work, others are probed at once, and what comes of that
-decides. The limits of all whom a decision concerns follow it at once.
+decides. The limits of all whom a decision concerns follow it at once. Any answer tells that the network works, so that
+an endpoint which takes no work, such as one that refuses our key, is asked as well. Without probes nobody can be asked,
+and requests alone tell when the network is back: those endpoints are paused as for any other shortage of this machine.
 
 Invariant: exactly the members with a doubt are ``doubtful``; there is none while the network is down.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -26,8 +29,7 @@ SILENCES = frozenset({LostCause.SILENT, LostCause.NETWORK, LostCause.NAMES})
 ASKED_AT_ONCE = 8
 """How many other endpoints are probed because of one that is silent."""
 DOUBT_WITHIN_S = 40.0
-"""After this an endpoint's silence is its own: those who could tell otherwise are never asked, such as one that refuses
-our key. Three rounds of probes reach some six hundred endpoints."""
+"""After this an endpoint's silence is its own. Three rounds of probes reach some six hundred endpoints."""
 PULL_EVERY_S = 0.5
 """How old what is known of all streams may be when a silence is judged."""
 
@@ -50,6 +52,8 @@ class NetworkJudge:
     random: Random = attrs.field(repr=False)
     watch: NetworkWatch = attrs.field(factory=NetworkWatch)
     _doubts: dict[Member, _Doubt] = attrs.field(factory=dict)
+    _on_host: Counter[str] = attrs.field(factory=Counter)
+    """How many members each host has."""
     _pulled_at: float = float("-inf")
 
     @property
@@ -64,7 +68,8 @@ class NetworkJudge:
 
     def bars(self, member: Member) -> bool:
         """Whether a member is kept from work because of a silence that is not known to be its own."""
-        return member.doubtful or (self.down_since is not None and member.host is not None)
+        down = self.down_since is not None and member.host is not None
+        return member.doubtful or (down and member.askable)
 
     def judge(self, member: Member, result: Healthy | Outcome, since: float, settle: Callable[[], None]) -> Verdict:
         """Whose doing it is how an exchange with a member ended that began at *since*: ``THEIRS`` counts as it is.
@@ -95,14 +100,22 @@ class NetworkJudge:
         """Keep a member in doubt, unless nobody can be asked or nobody has told for too long."""
         doubt = self._doubts.setdefault(member, _Doubt(now, settle))
         member.doubtful = True
-        return member.health.settings.probe and now - doubt.at < DOUBT_WITHIN_S
+        return member.askable and now - doubt.at < DOUBT_WITHIN_S
+
+    def meet(self, member: Member) -> None:
+        """A member is there, on the host that it has."""
+        if member.host is not None:
+            self._on_host[member.host] += 1
 
     def forget(self, member: Member) -> None:
-        """A member is gone for good."""
+        """A member is gone for good, or from the host that it has."""
         self._drop_doubt(member)
-        host = member.host
-        if host is not None and not any(one.host == host and one is not member for one in self.members()):
-            self.watch.forget(host)
+        if member.host is None:
+            return
+        self._on_host[member.host] -= 1
+        if self._on_host[member.host] <= 0:
+            del self._on_host[member.host]
+            self.watch.forget(member.host)
 
     def _pull(self, now: float) -> None:
         """Find out who has been heard in streams that are still under way."""
@@ -144,8 +157,9 @@ class NetworkJudge:
         tells = self.watch.could_tell
         others = [one for one in self.members() if one.host not in (None, host) and one.askable and tells(one.host)]
         for one in self.random.sample(others, min(ASKED_AT_ONCE, len(others))):
-            one.health.ask_soon(now)
-            one.poke()
+            if not one.probing:
+                one.health.ask_soon(now)
+                one.poke()
 
     def _go_down(self, now: float) -> None:
         for member in list(self._doubts):

@@ -100,6 +100,7 @@ class Pool:
         health = EndpointHealth.listed(self.health_settings, self.random, trio.current_time())
         member = Member(endpoint, self.transport.open_client(endpoint), self.make_policy(), health)
         self.members[endpoint.url] = member
+        self.network.meet(member)
         self.dispatcher.ledger.join(endpoint.url, member.limit, member.cap)
         self.emit(EndpointJoined(self.endpoint_id, endpoint.url, endpoint.source))
         self._apply(member)
@@ -110,7 +111,10 @@ class Pool:
         member = self.members[endpoint.url]
         was_draining = member.draining
         member.endpoint = endpoint
-        member.host = remote_host(endpoint.proxy or endpoint.url)
+        if (host := remote_host(endpoint.proxy or endpoint.url)) != member.host:
+            self.network.forget(member)
+            member.host = host
+            self.network.meet(member)
         if HEALTH_KEYS.intersection(keys):
             member.client.close()
             member.client = self.transport.open_client(endpoint)
@@ -177,12 +181,20 @@ class Pool:
             return
         if member.pace.forget_if_stale(now, self.dispatcher.ledger.lent(member.url)):
             self.dispatcher.ledger.set_line(member.url, None)
-        self._set_limit(member, 0 if self.network.bars(member) else member.bound(now))
+        self._set_limit(member, 0 if self.network.bars(member) else self._bound(member, now))
         if member.told is not member.health.state:
             old, member.told = member.told, member.health.state
             self.emit(HealthChanged(self.endpoint_id, member.url, old.value, member.told.value, member.health.why))
             member.poke()
             self.asking.look()
+
+    def _bound(self, member: Member, now: float) -> int:
+        """The member's bound; a policy that raises ends the run from here, and not the rollout that happens to ask."""
+        try:
+            return member.bound(now)
+        except Exception as exc:  # a plugin's bug, of any kind
+            self.minders_nursery.start_soon(_fail, exc, name=f"policy of {member.url}")
+            return 0
 
     def _set_limit(self, member: Member, limit: int) -> None:
         cap = member.endpoint.max_concurrent
@@ -248,3 +260,8 @@ class Pool:
         reasons = [member.reason for member in islice(self.members.values(), REASONS)]
         more = len(self.members) - len(reasons)
         return "; ".join(reasons) + (f"; and {more} more" if more else "")
+
+
+async def _fail(error: Exception) -> None:
+    await trio.lowlevel.checkpoint()
+    raise error
