@@ -143,6 +143,7 @@ async def open_kit(
     wanted: Sequence[EndpointId] = (POOL,),
     rename: str | None = None,
     transport: ModelTransport | None = None,
+    fixed: Sequence[Endpoint] = (),
     sources: Sequence[NamedSource] = (),
 ) -> AsyncIterator[Kit]:
     """Open a run over a simulated fleet on the test's clock."""
@@ -163,7 +164,7 @@ async def open_kit(
         wall_clock=wall_clock,
     )
     settings = FleetSettings(elastic, poll_interval_s, health or HealthSettings())
-    async with simulated.open(), open_fleet(wanted, settings, ports) as fleet:
+    async with simulated.open(), open_fleet(wanted, settings, ports, fixed) as fleet:
         run = Run(limits or RunLimits(), events.append, wall_clock)
         lines = Lines()
         sink = Sink(lines, run.on_durable, InPlace())

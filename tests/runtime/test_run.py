@@ -27,7 +27,7 @@ from scavenge.runtime.run import RunLimits
 from scavenge.testing.engine import EngineSettings
 from scavenge.testing.fleet import SimulatedFleet
 from scavenge.testing.host import SimulatedServer
-from scavenge.types import EndpointId
+from scavenge.types import Endpoint, EndpointId, Url
 
 
 def servers(*names: str, slots: int = 8, cap: int | None = None, **settings: object) -> list[SimulatedServer]:
@@ -485,3 +485,13 @@ async def test_a_misspelt_pool_keeps_its_hint_until_the_run_gives_up(autojump_cl
     async with open_kit(SimulatedFleet(servers("ep1")), **settings) as kit:
         await kit.play(kit.job(Questions(3), pool=kit.fleet.pools[EndpointId("sin")]))
         assert "did you mean 'sim'" in str(kit.run.stalled[0])
+
+
+async def test_what_a_source_lists_under_the_id_of_a_fixed_server_changes_nothing_there(autojump_clock):
+    fleet = SimulatedFleet(servers("ep1", "ep2"), "t=5 leave ep1")
+    fixed = Endpoint(POOL, "sim", Url("http://ep1.sim/v1"))
+    async with open_kit(fleet, fixed=[fixed]) as kit:
+        await kit.play(kit.job(Questions(200)))
+        assert whole(kit.lines.keys, 200)
+        assert {attempt["endpoint"] for attempt in kit.lines.attempts()} == {fixed.url}
+        assert list(kit.pool.members) == [fixed.url]

@@ -60,6 +60,8 @@ class Fleet:
     emit: Observer = attrs.field(repr=False)
     random: Random = attrs.field(repr=False)
     pools: dict[EndpointId, Pool] = attrs.field(factory=dict)
+    fixed: frozenset[EndpointId] = frozenset()
+    """Pools whose endpoints are there for good; what a source lists under such an id is not theirs."""
     poller: Poller | None = None
     """Who asks the sources; ``None`` before anybody does."""
     network: NetworkJudge = attrs.field(init=False)
@@ -82,7 +84,7 @@ class Fleet:
         """Carry what changed in the listings into the pools."""
         for change in changes:
             pool = self.pools.get(change.endpoint.endpoint_id)
-            if pool is None:
+            if pool is None or pool.endpoint_id in self.fixed:
                 continue
             match change:
                 case Added(endpoint):
@@ -121,9 +123,9 @@ async def open_fleet(
     """
     with single_error():
         async with trio.open_nursery() as services:
-            fleet = Fleet(ports.emit, ports.random)
+            fleet = Fleet(ports.emit, ports.random, fixed=frozenset(endpoint.endpoint_id for endpoint in fixed))
             for endpoint_id in wanted:
-                elastic = settings.elastic and endpoint_id not in {endpoint.endpoint_id for endpoint in fixed}
+                elastic = settings.elastic and endpoint_id not in fleet.fixed
                 fleet.pools[endpoint_id] = _make_pool(endpoint_id, elastic, settings, ports, services, fleet)
             fleet.poller = poller = Poller(
                 ports.sources,
@@ -135,7 +137,8 @@ async def open_fleet(
                 ports.random,
             )
             try:
-                fleet.apply([Added(endpoint) for endpoint in fixed])
+                for endpoint in fixed:
+                    fleet.pools[endpoint.endpoint_id].add(endpoint)
                 await services.start(poller.run_poller)
                 _look_for_unlisted(fleet, tuple(poller.roster), settings, ports)
                 yield fleet
