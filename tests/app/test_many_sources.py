@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import attrs
@@ -12,9 +13,10 @@ import trio
 
 import scavenge
 from scavenge.app import parts
-from scavenge.app.check import check_file
+from scavenge.app.check import check_file, report_text
+from scavenge.app.check_sources import SOURCE_WITHIN_S
 from scavenge.app.evaluation import run_evaluation
-from scavenge.config import load_run_text
+from scavenge.config import parse_run
 from scavenge.core.redaction import Redactor
 from scavenge.errors import ConfigError
 from scavenge.events import Event, SourceChanged
@@ -29,6 +31,7 @@ from scavenge.types import EndpointSpec, Listing
 class HowConfig:
     how: str
     url: str = "http://127.0.0.1:9/v1"
+    cap: int | None = None
 
 
 @attrs.frozen
@@ -39,13 +42,24 @@ class HowSource:
     async def list_endpoints(self) -> Listing:
         if self.config.how == "hangs":
             await trio.sleep_forever()
+        if self.config.how == "is slow":
+            await trio.sleep(1)
         if self.config.how == "dies":
             self.dead.set()
-        return Listing([EndpointSpec(endpoint_id="sim", model="sim", url=self.config.url)])
+        if self.config.how == "raises":
+            raise OSError("no answer")
+        row = EndpointSpec(endpoint_id="sim", model="sim", url=self.config.url, max_concurrent=self.config.cap)
+        if self.config.how == "drains":
+            row = attrs.evolve(row, drain_deadline=datetime(2100, 1, 1, tzinfo=UTC))
+        if self.config.how == "gives no listing":
+            return [row]  # type: ignore[return-value]
+        return Listing(3 if self.config.how == "lists no list" else [row])  # type: ignore[arg-type]
 
 
 class Plugin:
-    """Adds a source that fails as its configuration says."""
+    """Adds a source that fails as its configuration says; ``open_now`` counts those that are open."""
+
+    open_now = 0
 
     @hookimpl
     def scavenge_endpoint_sources(self) -> list[EndpointSourceType]:
@@ -59,17 +73,23 @@ class Plugin:
                 await dead.wait()
                 raise ConnectionError("watch lost")
 
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(die)
-                yield HowSource(config, dead)
-                nursery.cancel_scope.cancel()
+            self.open_now += 1
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(die)
+                    yield HowSource(config, dead)
+                    nursery.cancel_scope.cancel()
+            finally:
+                self.open_now -= 1
 
         return [EndpointSourceType("how", HowConfig, open_how)]
 
 
 @pytest.fixture(autouse=True)
-def _plugin(monkeypatch) -> None:
-    monkeypatch.setattr(parts, "load_plugins", lambda environ: load_plugins(environ, plugins={"how": Plugin()}))
+def plugin(monkeypatch) -> Plugin:
+    plugin = Plugin()
+    monkeypatch.setattr(parts, "load_plugins", lambda environ: load_plugins(environ, plugins={"how": plugin}))
+    return plugin
 
 
 def write(folder: Path, sources: str, elastic: bool = True, rows: int = 1) -> Path:
@@ -85,8 +105,9 @@ def write(folder: Path, sources: str, elastic: bool = True, rows: int = 1) -> Pa
     return file
 
 
-def how(kind: str, url: str = "http://127.0.0.1:9/v1") -> str:
-    return f'[[source]]\ntype = "how"\nhow = "{kind}"\nurl = "{url}"\n'
+def how(kind: str, url: str = "http://127.0.0.1:9/v1", cap: int | None = None) -> str:
+    text = f'[[source]]\ntype = "how"\nhow = "{kind}"\nurl = "{url}"\n'
+    return text if cap is None else f"{text}cap = {cap}\n"
 
 
 async def test_a_run_over_a_source_that_dies_after_each_answer_finishes(tmp_path):
@@ -113,17 +134,86 @@ async def test_sources_that_disagree_about_a_pool_are_told_with_the_later_one_s_
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        ("cannot be opened", "cannot be opened: ConnectionError: nobody there"),
         ("hangs", "no answer within 15 s"),
+        ("raises", "OSError: no answer"),
+        ("lists no list", "expected a list of endpoints, got 3"),
+        ("gives no listing", "list_endpoints() returned list, not a Listing"),
     ],
 )
 async def test_a_check_tells_of_a_source_that_cannot_say(tmp_path, autojump_clock, kind, says):
-    report = await check_file(write(tmp_path, how(kind)), {}, Redactor())
-    (warning,) = report.warnings
-    assert warning.endswith(f"{says}; an elastic run waits for it")
+    started_at = trio.current_time()
+    report = await check_file(write(tmp_path, how(kind) + how("hangs")), {}, Redactor())
+    assert trio.current_time() - started_at < 2 * SOURCE_WITHIN_S
+    assert report.warnings[0].endswith(f"{says}; an elastic run waits for it")
+    assert (len(report.warnings), report.problems, report.exit_code) == (2, (), 4)
     report = await check_file(write(tmp_path, how(kind), elastic=False), {}, Redactor())
     (problem,) = report.problems
-    assert (problem.what, report.exit_code) == (says, 2)
+    assert problem.what.endswith(says)
+    assert report.exit_code == 2
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+async def test_a_source_that_cannot_be_opened_is_refused_by_the_check_as_by_the_run(tmp_path, elastic):
+    file = write(tmp_path, how("cannot be opened"), elastic=elastic)
+    report = await check_file(file, {}, Redactor())
+    assert [problem.what for problem in report.problems] == ["cannot be opened: ConnectionError: nobody there"]
+    with pytest.raises(scavenge.PluginError) as caught:
+        await run_evaluation(file)
+    assert caught.value.exit_code == report.exit_code == 2
+
+
+async def test_a_cancelled_check_closes_the_sources_that_it_has_opened(tmp_path, autojump_clock, plugin):
+    file = write(tmp_path, how("hangs") + how("lists"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(check_file, file, {}, Redactor())
+        await trio.sleep(1)
+        assert plugin.open_now == 2
+        nursery.cancel_scope.cancel()
+    assert plugin.open_now == 0
+
+
+OTHER = "http://127.0.0.1:10/v1"
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+@pytest.mark.parametrize(
+    "sources",
+    [how("lists", cap=4) + how("lists", OTHER), how("lists") + how("lists", OTHER, cap=4)],
+    ids=["the first has caps", "the second has caps"],
+)
+async def test_sources_that_disagree_about_caps_are_refused_by_the_check_as_by_the_run(tmp_path, sources, elastic):
+    file = write(tmp_path, sources, elastic=elastic)
+    report = await check_file(file, {}, Redactor())
+    with pytest.raises(ConfigError) as caught:
+        await run_evaluation(file)
+    assert (report.exit_code, report.problems) == (caught.value.exit_code, caught.value.problems)
+    assert [found.url for found in report.endpoints] == ["http://127.0.0.1:9/v1"]
+
+
+async def test_an_endpoint_that_two_sources_list_is_looked_at_once_as_the_first_of_them_lists_it(tmp_path):
+    sources = how("lists", cap=4) + how("lists", cap=9) + how("lists", OTHER, cap=2)
+    report = await check_file(write(tmp_path, sources), {}, Redactor())
+    eval_file = tmp_path / "eval.toml"
+    assert [(found.url, found.max_concurrent, found.source) for found in report.endpoints] == [
+        ("http://127.0.0.1:9/v1", 4, f"{eval_file}: source[0]"),
+        (OTHER, 2, f"{eval_file}: source[2]"),
+    ]
+    assert report.slots == 6
+    head, *rows = report_text(report).splitlines()
+    assert "  source" in head
+    assert "eval.toml: source[2]" in rows[1]
+
+
+async def test_the_first_source_of_the_file_wins_also_when_it_answers_last(tmp_path, autojump_clock):
+    report = await check_file(write(tmp_path, how("is slow", cap=4) + how("lists", cap=9)), {}, Redactor())
+    assert [found.max_concurrent for found in report.endpoints] == [4]
+
+
+async def test_an_endpoint_that_will_be_taken_away_is_draining_for_the_check_as_for_the_run(tmp_path):
+    async with open_http_fleet(FleetPlan([SimulatedServer("ep1", EngineSettings(0.001, 0.0, 8))])) as fleet:
+        (row,) = fleet.rows()
+        report = await check_file(write(tmp_path, how("drains", str(row.url))), {}, Redactor())
+    assert ([found.state for found in report.endpoints], report.exit_code) == (["draining"], 4)
 
 
 @pytest.mark.parametrize("elastic", [True, False])
@@ -137,10 +227,10 @@ async def test_a_check_goes_on_when_a_source_dies_after_its_answer(tmp_path, ela
 
 async def test_a_pool_of_a_program_may_come_from_settings_with_sources_of_their_own(tmp_path):
     text = '[[source]]\ntype = "simulated"\nservers = 1\n'
-    settings = load_run_text(text, tmp_path, "pool.toml", need_evals=False)
+    settings = parse_run(text.encode(), tmp_path, "pool.toml", need_evals=False)
     async with scavenge.open_pool(settings) as pool:
         assert (await pool.chat([{"role": "user", "content": "What is 2 + 3?"}])).text
-    failing = load_run_text(how("cannot be opened"), tmp_path, "pool.toml", need_evals=False)
+    failing = parse_run(how("cannot be opened").encode(), tmp_path, "pool.toml", need_evals=False)
     with pytest.raises(ConnectionError, match="nobody there"):
         async with scavenge.open_pool(failing):
             pytest.fail("opened")

@@ -57,7 +57,13 @@ async def serving(body: str = models("glm"), status: str = OK, tls: ssl.SSLConte
 
 def row(url: str, **keys: object) -> str:
     table = {"endpoint_id": "glm", "model": "glm", "url": url, **keys}
-    return "[[endpoint]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
+    return "[[endpoint]]\n" + "".join(f"{key} = {toml(value)}\n" for key, value in table.items())
+
+
+def toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + " }"
+    return json.dumps(value)
 
 
 def written(folder: Path, text: str, name: str = "endpoints.toml") -> Path:
@@ -115,6 +121,7 @@ async def test_what_the_server_says_is_told(tmp_path, body, status, outcome, sai
     async with serving(body, status) as url:
         report = await check_file(written(tmp_path, row(url)), {}, Redactor())
     assert report.endpoints[0].outcome == outcome
+    assert ("misconfigured" in report_text(report)) is (outcome == "misrouted")
     assert said in report.endpoints[0].said
     assert report.exit_code == 4
 
@@ -133,6 +140,16 @@ async def test_a_key_is_named_and_never_shown_even_when_the_server_repeats_it(tm
     assert report.endpoints[0].key == "GLM_ACCESS, set"
     assert "opal-zebra" not in report_text(report)
     assert redact("opal-zebra") == "[secret]"
+
+
+async def test_a_header_that_holds_a_key_is_never_shown_even_when_the_server_repeats_it(tmp_path):
+    redact = Redactor()
+    async with serving("wrong key amber-lynx-23", "403 Forbidden") as url:
+        text = row(url, endpoint_id="unused", headers={"x-api-key": "jade-otter-31"})
+        written(tmp_path, row(url, headers={"x-api-key": "amber-lynx-23"}) + text)
+        report = await check_file(evaluation(tmp_path), {}, redact)
+    assert "amber-lynx" not in redact(report_text(report))
+    assert redact("amber-lynx-23, jade-otter-31") == "[secret], [secret]"
 
 
 async def test_a_key_that_is_not_set_is_a_wrong_file_and_the_other_rows_are_still_looked_at(tmp_path):

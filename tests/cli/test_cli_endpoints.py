@@ -39,12 +39,12 @@ def test_once_shows_every_endpoint_and_exits_with_0_when_every_pool_has_one(fold
         done = run_here(folder, "endpoints", "endpoints.toml", "--once")
     assert (done.returncode, done.stderr) == (0, "")
     head, live, dead, probation, *notes = done.stdout.splitlines()
-    assert head.split()[:3] == ["pool", "endpoint", "state"]
+    assert head.split() == ["pool", "endpoint", "state", "heard", "source", "why"]
     assert live.split()[:3] == ["pool", server.url, "live"]
     assert dead.split()[:3] == ["pool", DEAD, "probing"]
     assert "refused" in dead
     assert probation.split()[:3] == ["other", unlisting.url, "probation"]
-    assert notes[:2] == ["pool pool: 1 of 2 take work, waiting: 0", "pool other: 1 of 1 take work, waiting: 0"]
+    assert notes[:2] == ["pool pool: 1 of 2 take work", "pool other: 1 of 1 take work"]
     assert notes[2].startswith(f"source {folder.endpoints}: 3 listed 0:0")
     assert server.asks == []
 
@@ -102,7 +102,7 @@ def test_a_pool_that_nothing_is_listed_for_is_shown_and_missing(folder, server):
     folder.evaluation()
     done = run_here(folder, "endpoints", "eval.toml", "--once")
     assert done.returncode == 4
-    assert "pool pool: no endpoint has this id, waiting: 0\n" in done.stdout
+    assert "pool pool: no endpoint has this id\n" in done.stdout
 
 
 def test_a_source_that_cannot_say_is_told_below_the_table(folder):
@@ -110,6 +110,7 @@ def test_a_source_that_cannot_say_is_told_below_the_table(folder):
     folder.evaluation()
     done = run_here(folder, "endpoints", "eval.toml", "--once")
     assert done.returncode == 4
+    assert done.stdout.startswith("pool pool: no endpoint is listed\n")
     assert f"source {folder.endpoints}: no listing yet; now: no such file" in done.stdout
 
 

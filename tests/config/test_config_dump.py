@@ -18,7 +18,7 @@ from scavenge.config import (
     SourceSettings,
     WorkerSettings,
     dump,
-    load_run_text,
+    parse_run,
 )
 from scavenge.core.health import HealthSettings
 from scavenge.core.plan import OrderSettings
@@ -96,12 +96,12 @@ def runs(draw):
 
 @given(runs())
 def test_what_is_dumped_loads_as_equal_settings_from_anywhere(run):
-    assert load_run_text(dump(run), Path("/elsewhere"), "config.toml") == run
+    assert parse_run(dump(run).encode(), Path("/elsewhere"), "config.toml") == run
 
 
 def test_every_default_is_filled_in_and_paths_are_absolute():
     text = 'endpoints_path = "e.toml"\n[[eval]]\nenv_id = "chat"\nendpoint_id = "a"\n'
-    document = tomli.loads(dump(load_run_text(text, Path("/folder"), "eval.toml")))
+    document = tomli.loads(dump(parse_run(text.encode(), Path("/folder"), "eval.toml")))
     assert (document["name"], document["output_dir"], document["base_dir"]) == ("eval", "/folder/runs", "/folder")
     assert document["source"] == [{"type": "file", "path": "/folder/e.toml"}]
     assert document["order"] == {"by": "longest-first"}
@@ -118,6 +118,6 @@ def test_a_run_without_sources_or_evals_is_dumped_without_them():
 def test_keys_are_named_and_not_shown(monkeypatch):
     monkeypatch.setenv("MY_KEY", "hunter2")
     text = '[[eval]]\nenv_id = "chat"\nmodel = "m"\napi_base_url = "http://h"\napi_key_var = "MY_KEY"\n'
-    written = dump(load_run_text(text, Path("/folder"), "eval.toml"))
+    written = dump(parse_run(text.encode(), Path("/folder"), "eval.toml"))
     assert "MY_KEY" in written
     assert "hunter2" not in written

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenge.config import EvalSettings, PolicySettings, Where, identity, load_run, load_run_text
+from scavenge.config import EvalSettings, PolicySettings, Where, identity, load_run, parse_run
 from scavenge.config.assemble import PLAIN_TABLES, POLICY_TABLES, RUN_KEYS, assemble
 from scavenge.errors import ConfigError
 
@@ -26,7 +26,7 @@ NO_URL = "expected an absolute http:// or https:// URL, such as http://10.0.0.7:
 
 
 def run_of(text: str, *overrides: str):
-    return load_run_text(text, FOLDER, "eval.toml", overrides)
+    return parse_run(text.encode("utf-8", "surrogatepass"), FOLDER, "eval.toml", overrides)
 
 
 def problems_of(text: str, *overrides: str) -> list[str]:
@@ -191,7 +191,7 @@ def test_a_wrong_default_is_told_once_where_it_stands():
 
 
 def test_a_file_without_evals_is_taken_where_none_are_needed():
-    assert load_run_text('endpoints_path = "e"', FOLDER, "pool.toml", need_evals=False).evals == ()
+    assert parse_run(b'endpoints_path = "e"', FOLDER, "pool.toml", need_evals=False).evals == ()
 
 
 def test_an_endpoint_id_without_any_source_is_an_error():
@@ -256,7 +256,7 @@ def test_endpoints_path_comes_before_the_other_sources():
 
 
 def test_a_folder_as_endpoints_path_means_its_endpoints_toml(tmp_path):
-    run = load_run_text(one_eval().replace("e.toml", "."), tmp_path, "eval.toml")
+    run = parse_run(one_eval().replace("e.toml", ".").encode(), tmp_path, "eval.toml")
     assert run.sources[0].keys == {"path": str(tmp_path / "endpoints.toml")}
 
 
@@ -342,7 +342,7 @@ def test_the_identity_of_an_eval_is_what_changes_its_results():
 @given(st.text())
 def test_any_text_is_a_config_error_with_printable_problems(text):
     with pytest.raises(ConfigError) as caught:  # any text that is short and valid lacks an [[eval]]
-        load_run_text(text, FOLDER, "eval.toml")
+        parse_run(text.encode(), FOLDER, "eval.toml")
     assert caught.value.problems
     assert all(str(problem).isprintable() for problem in caught.value.problems)
 

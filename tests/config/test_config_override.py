@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenge.config import load_run_text, structure_plugin
+from scavenge.config import parse_run, structure_plugin
 from scavenge.config.override import parse_override
 from scavenge.errors import ConfigError
 
@@ -28,7 +28,7 @@ max_retries = 2
 
 
 def run_of(*overrides: str):
-    return load_run_text(TWO, Path("/folder"), "eval.toml", overrides)
+    return parse_run(TWO.encode(), Path("/folder"), "eval.toml", overrides)
 
 
 def problems_of(*overrides: str) -> list[str]:
@@ -123,7 +123,7 @@ def test_an_error_names_the_option_that_made_it(text, problem):
 
 def test_evals_cannot_be_set_where_there_are_none():
     with pytest.raises(ConfigError) as caught:
-        load_run_text("", Path("/folder"), "eval.toml", ["eval.max_retries=3"])
+        parse_run(b"", Path("/folder"), "eval.toml", ["eval.max_retries=3"])
     assert str(caught.value.problems[0]) == "--set eval.max_retries: there is no [[eval]] in the file"
 
 

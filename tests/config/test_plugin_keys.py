@@ -12,7 +12,7 @@ from typing import Any, Literal, NewType
 import attrs
 import pytest
 
-from scavenge.config import Where, structure_arguments, structure_plugin, unknown_name
+from scavenge.config import structure_arguments, structure_plugin
 from scavenge.errors import ConfigError, UsageError
 
 WHERE = "eval.toml: source[0]"
@@ -292,9 +292,3 @@ def test_annotations_that_cannot_be_found_are_not_checked():
     def mystery(a: NotImported): ...  # noqa: F821
 
     assert structure_arguments(mystery, {"a": 1}, WHERE) == {"a": 1}
-
-
-def test_an_unknown_name_is_told_with_the_nearest():
-    problem = unknown_name(Where("eval.toml").at("admission", "policy"), "tidy", ["tide", "fixed"])
-    assert str(problem) == 'eval.toml: admission.policy: unknown name "tidy"; did you mean "tide"?'
-    assert str(unknown_name("eval.toml: x", "q", ["a"])) == 'eval.toml: x: unknown name "q"; valid: "a"'

@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+from random import Random
+
 import attrs
 import orjson
 import pytest
 
 from scavenge.core.check_report import CheckReport, EndpointFinding, Machine, endpoint_table, machine_line
+from scavenge.core.health import EndpointHealth, HealthSettings
 from scavenge.core.limits.fixed import UNCAPPED_LIMIT, FixedSettings
 from scavenge.errors import Problem
+from scavenge.types import Busy, Failed, Healthy, Lost, Misrouted, Rejected, TimedOut
 
 FOUND = EndpointFinding(
     endpoint_id="glm",
     url="http://a/v1",
     model="glm-4",
     max_concurrent=8,
+    source="/data/fleet/of/this/project/endpoints.toml",
     draining=False,
     key="GLM_KEY, set",
     proxy="none",
@@ -86,11 +91,35 @@ def test_the_machine_is_told_on_one_line():
 def test_a_row_tells_what_was_found_of_an_endpoint():
     table = endpoint_table([FOUND, attrs.evolve(LOST, max_concurrent=None, draining=True)])
     rows = [dict(zip(table.head, row, strict=True)) for row in table.rows]
-    assert rows[0]["state"] == "healthy"
-    assert rows[0]["probe"] == "12 ms"
+    assert (rows[0]["state"], rows[0]["probe"]) == ("live", "healthy, 12 ms")
+    assert rows[0]["source"] == f"…{FOUND.source[-23:]}"
     assert (rows[0]["model"], rows[0]["cap"], rows[0]["said"]) == ("glm-4", "8", "–")
-    assert rows[1]["state"] == "lost, draining"
+    assert (rows[1]["state"], rows[1]["probe"]) == ("draining", "lost, 12 ms")
     assert (rows[1]["model"], rows[1]["cap"], rows[1]["said"]) == ("glm-4 (not confirmed)", "–", "connection refused")
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        Healthy(),
+        Healthy(listed=False),
+        Misrouted("no such model", curable=True),
+        Misrouted("wrong key"),
+        Lost("connection refused"),
+        Busy("loading"),
+        Failed("broken"),
+        Rejected("odd"),
+        TimedOut("slow"),
+    ],
+    ids=repr,
+)
+def test_the_state_is_the_one_in_which_a_run_would_have_the_endpoint_after_the_same_probe(result):
+    health = EndpointHealth.listed(HealthSettings(), Random(1), 0.0)
+    health.on_probe_sent()
+    health.on_probe(result, 1.0)
+    found = attrs.evolve(FOUND, outcome=result.name, listed=isinstance(result, Healthy) and result.listed)
+    assert found.state == health.state.value
+    assert found.usable is (health.room(1.0) != 0)
 
 
 def test_the_report_goes_into_json_with_its_verdict():
@@ -99,5 +128,6 @@ def test_the_report_goes_into_json_with_its_verdict():
     assert document["problems"] == ["x: wrong"]
     assert document["warnings"] == ["w"]
     assert document["unserved"] == ["glm"]
-    assert document["endpoints"][0]["outcome"] == "lost"
+    (found,) = document["endpoints"]
+    assert (found["outcome"], found["state"], found["source"]) == ("lost", "probing", FOUND.source)
     assert document["machine"]["descriptors"] == 1024

@@ -10,10 +10,13 @@ import pytest
 
 from scavenge.core.endpoints_view import (
     HEAD,
+    LESS_NEEDED,
     SOURCE_CHARACTERS,
+    WHY_AT_LEAST,
     as_json,
     can_serve,
     endpoint_table,
+    filled,
     is_settled,
     narrowed,
     news,
@@ -23,6 +26,7 @@ from scavenge.core.endpoints_view import (
 from scavenge.core.health import EndpointHealth, HealthSettings
 from scavenge.core.progress_view import WHY_CHARACTERS
 from scavenge.core.redaction import Redactor
+from scavenge.core.summary import Table
 from scavenge.status import EndpointStatus, FleetStatus, PoolStatus, SourceStatus
 from scavenge.types import EndpointId, Url
 
@@ -157,24 +161,94 @@ def test_a_narrow_terminal_loses_columns_until_there_is_room_for_the_reasons():
     heads = [narrowed(table, width).head for width in range(300)]
     assert heads == sorted(heads, key=len)
     assert tuple(name for name in HEAD if name != "source") in heads
-    assert narrowed(table, 0).head == ("endpoint", "state", "in flight", "why")
-    assert narrowed(table, 0).rows == (("http://a/v1", "ejected 0:00", "0/8", "connection refused"),)
+    assert narrowed(table, 0).head == ("endpoint", "state", "why")
+    assert narrowed(table, 0).rows == (("http://a/v1", "ejected 0:00", "connection refused"),)
 
 
-def test_a_table_without_reasons_keeps_its_columns_on_any_terminal():
-    table, _ = endpoint_table(fleet(pool(endpoint())))
-    assert narrowed(table, 10) == table
+@pytest.mark.parametrize("why", ["answered its probe", "refused", "x" * 200])
+@pytest.mark.parametrize("source", ["", "a.toml"])
+def test_a_column_is_lost_only_where_it_and_what_is_needed_more_do_not_fit(why, source):
+    status = fleet(pool(endpoint(why=why), endpoint("probing", "b", why=why, source=source)))
+    table, _ = endpoint_table(status)
+    for shown in (table, filled(table), filled(endpoint_table(fleet(pool(endpoint(source=source))))[0])):
+        for width in range(200):
+            fitted = narrowed(shown, width)
+            assert needed(fitted) <= width or fitted.head == narrowed(shown, 0).head
+            dropped = [name for name in LESS_NEEDED if name in shown.head and name not in fitted.head]
+            assert not dropped or needed(fitted) + 2 + column_width(shown, dropped[-1]) > width
+
+
+def needed(table: Table) -> int:
+    """How long the longest line of a table is when reasons are cut."""
+    widths = [column_width(table, name) for name in table.head]
+    if table.head[-1] == "why":
+        widths[-1] = min(widths[-1], WHY_AT_LEAST)
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def column_width(table: Table, name: str) -> int:
+    column = table.head.index(name)
+    return max(len(row[column]) for row in (table.head, *table.rows))
+
+
+def test_where_no_endpoint_has_a_reason_a_narrow_terminal_loses_columns_all_the_same():
+    table, _ = endpoint_table(fleet(pool(endpoint(source="endpoints.toml"))))
+    assert "source" in narrowed(table, needed(table)).head
+    assert "source" not in narrowed(table, needed(table) - 1).head
+
+
+def test_a_column_that_tells_nothing_in_any_row_is_left_out():
+    table, _ = endpoint_table(fleet(pool(endpoint(), endpoint(name="b"))))
+    assert filled(table).head == ("pool", "endpoint", "state")
+    assert filled(table).rows[0] == ("glm", "http://a/v1", "live 0:00")
+
+
+@pytest.mark.parametrize(
+    ("column", "more"),
+    [
+        ("tokens/s", {"tokens_per_s": 0.0}),
+        ("requests", {"requests": 10}),
+        ("failures", {"failures": 1}),
+        ("heard", {"heard_s": 0.0}),
+        ("source", {"source": "0"}),
+        ("why", {"state": "ejected", "why": "0"}),
+    ],
+)
+def test_one_row_that_tells_something_keeps_its_column(column, more):
+    status = fleet(pool(endpoint(), attrs.evolve(endpoint(name="b"), **more)))
+    assert filled(endpoint_table(status)[0]).head == ("pool", "endpoint", "state", column)
+
+
+def test_the_limit_is_shown_beside_requests_in_flight_only():
+    status = fleet(pool(endpoint(), attrs.evolve(endpoint(name="b"), in_flight=10, limit=10)))
+    shown = filled(endpoint_table(status)[0])
+    assert shown.head == ("pool", "endpoint", "state", "in flight")
+    assert [row[-1] for row in shown.rows] == ["0/8", "10/10"]
+
+
+def test_a_pool_may_be_called_as_if_it_were_nothing():
+    for name in ("0", "–", "0/1"):
+        assert filled(endpoint_table(fleet(pool(endpoint(), name=name)))[0]).rows[0][0] == name
 
 
 # --- the lines below it
 
 
 def test_each_pool_says_how_many_take_work_and_wait():
-    status = fleet(pool(endpoint(), endpoint("ejected", "b"), waiting=7), pool(name="other"))
-    assert notes(status) == [
+    pools = pool(endpoint(), endpoint("ejected", "b"), waiting=7), pool(endpoint(), name="idle"), pool(name="other")
+    assert notes(fleet(*pools, sources=(SourceStatus("a.toml", 3, 1.0),)))[:3] == [
         "pool glm: 1 of 2 take work, waiting: 7",
-        "pool other: no endpoint has this id, waiting: 0",
+        "pool idle: 1 of 1 take work",
+        "pool other: no endpoint has this id",
     ]
+
+
+@pytest.mark.parametrize("listed", [(), (0,), (0, 0)])
+def test_a_pool_without_an_endpoint_does_not_speak_of_ids_where_nothing_is_listed_at_all(listed):
+    sources = tuple(SourceStatus("a.toml", count, None) for count in listed)
+    assert notes(fleet(pool(waiting=2), sources=sources))[0] == "pool glm: no endpoint is listed, waiting: 2"
+    some = SourceStatus("b.toml", 1, 1.0)
+    assert notes(fleet(pool(), sources=(*sources, some)))[0] == "pool glm: no endpoint has this id"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pages import DOCS, ROOT, blocks, read
 from scavenge.app.options import RunOptions
 from scavenge.app.parts import resolve
 from scavenge.config.endpoint_rows import check_listing
-from scavenge.config.load import load_run_text
+from scavenge.config.load import parse_run
 from scavenge.testing import SimulatedFleet
 from scavenge.types import Listing
 
@@ -76,7 +76,7 @@ def test_every_toml_example_is_a_right_file(page, text):
         assert len(checked.endpoints) == len(document["endpoint"])
         assert not checked.bad
     elif "project" not in document:
-        load_run_text(text, page.parent, page.name, need_evals="eval" in document)
+        parse_run(text.encode(), page.parent, page.name, need_evals="eval" in document)
 
 
 def test_the_tutorials_files_pass_the_check_before_a_run(tmp_path):

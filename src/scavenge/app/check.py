@@ -5,21 +5,19 @@ Starts nothing that stays and writes nothing. What was found is judged by :mod:`
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import attrs
 import orjson
 import trio
 
 from scavenge.app.check_endpoint import look_at
+from scavenge.app.check_sources import Gathered, merged, open_sources
 from scavenge.app.console import screen_on_stderr
 from scavenge.app.options import DEFAULT_POLICY, RunOptions, load
 from scavenge.app.parts import make_parts, named_sources
-from scavenge.config.endpoint_rows import check_listing
 from scavenge.config.plugin_keys import structure_plugin
 from scavenge.config.schema import RunSettings
 from scavenge.core.check_report import CheckReport, EndpointFinding, Machine, endpoint_table, machine_line
@@ -27,47 +25,18 @@ from scavenge.core.documents import DocumentError, parse_toml
 from scavenge.core.health import HealthSettings
 from scavenge.core.limits.fixed import FixedSettings
 from scavenge.core.redaction import Redactor
-from scavenge.core.roster import never_listed, not_listed
+from scavenge.core.roster import Roster
 from scavenge.edge.console_table import table_text
 from scavenge.edge.logs import set_up_logs
 from scavenge.edge.machine import raise_descriptor_limit
 from scavenge.edge.model_http import HttpModelTransport
 from scavenge.edge.sources.file import read_endpoints_file
 from scavenge.errors import ConfigError, Problem, SourceError, single_error
-from scavenge.runtime.ports import EndpointSource
-from scavenge.runtime.sources import NamedSource, use_source
-from scavenge.types import Endpoint, EndpointId, Listing
+from scavenge.types import Endpoint
 
-SOURCE_WITHIN_S = 15.0
 AT_ONCE = 100
 """Endpoints looked at side by side."""
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-
-
-@attrs.define
-class _Gathered:
-    """What has been found so far."""
-
-    problems: list[Problem] = attrs.field(factory=list)
-    warnings: list[str] = attrs.field(factory=list)
-    endpoints: list[Endpoint] = attrs.field(factory=list)
-
-    def take(self, listing: Listing, environ: Mapping[str, str]) -> None:
-        """Sort a listing into endpoints and problems."""
-        checked = check_listing(listing, environ)
-        self.endpoints.extend(checked.endpoints)
-        self.problems.extend(problem for row in checked.bad for problem in row.problems)
-
-    def miss(self, unlisted: Sequence[EndpointId], *, elastic: bool) -> None:
-        """Tell of pools that no source lists; not where a source could not be read, which may have them."""
-        if self.problems or self.warnings:
-            return
-        for endpoint_id in unlisted:
-            why = not_listed(endpoint_id, self.endpoints)
-            if elastic:
-                self.warnings.append(f"endpoint_id {endpoint_id!r}: {why}; an elastic run waits for one")
-            else:
-                self.problems.append(never_listed(endpoint_id, why))
 
 
 def check_in_console(path: Path, *, as_json: bool) -> tuple[int, str]:
@@ -110,14 +79,16 @@ def is_endpoints_file(path: Path) -> bool:
 
 
 async def _check_endpoints(path: Path, environ: Mapping[str, str], redact: Redactor) -> CheckReport:
-    gathered = _Gathered()
+    gathered = Gathered(environ, redact, Roster.of(1))
     try:
-        gathered.take(read_endpoints_file(path), environ)
+        gathered.take(0, str(path), read_endpoints_file(path))
     except SourceError as exc:
         gathered.problems.append(Problem(str(path), str(exc).removeprefix(f"{path}: ")))
-    findings = await _look_at_all(gathered, HealthSettings().path, redact)
-    pools = tuple(dict.fromkeys(str(endpoint.endpoint_id) for endpoint in gathered.endpoints))
-    return _report(path, "endpoints", gathered, pools, findings, _machine(None), environ)
+    endpoints = list(gathered.roster)
+    findings = await _look_at_all(endpoints, HealthSettings().path)
+    pools = tuple(dict.fromkeys(str(endpoint.endpoint_id) for endpoint in endpoints))
+    warnings = (*gathered.warnings, *_proxy_warnings(endpoints, environ))
+    return CheckReport(str(path), "endpoints", _machine(None), tuple(gathered.problems), warnings, pools, findings)
 
 
 async def _check_evaluation(path: Path, environ: Mapping[str, str], redact: Redactor) -> CheckReport:
@@ -126,21 +97,30 @@ async def _check_evaluation(path: Path, environ: Mapping[str, str], redact: Reda
         parts = make_parts(load(path, RunOptions()), environ)
     except ConfigError as exc:
         return CheckReport(str(path), "evaluation", _machine(None), exc.problems)
-    settings, gathered = parts.settings, _Gathered()
+    settings, sources = parts.settings, named_sources(parts)
+    gathered = Gathered(environ, redact, Roster.of(len(sources)))
+    for endpoint in parts.fixed:
+        redact.hide_endpoint(endpoint.secret, endpoint.headers)
     wanted = tuple(dict.fromkeys(one.pool_id for one in settings.evals))
-    async with trio.open_nursery() as sources:
-        for source in named_sources(parts):
-            await sources.start(_ask_source, source, gathered, environ, settings.elastic)
-        served = {one.endpoint_id for one in (*parts.fixed, *gathered.endpoints)}
-        gathered.miss([one for one in wanted if one not in served], elastic=settings.elastic)
-        gathered.endpoints = [one for one in (*parts.fixed, *gathered.endpoints) if one.endpoint_id in wanted]
-        findings = await _look_at_all(gathered, settings.health.path, redact)
-        sources.cancel_scope.cancel()
+    fixed = {endpoint.endpoint_id for endpoint in parts.fixed}
+    async with open_sources(sources, gathered, elastic=settings.elastic):
+        gathered.miss([one for one in wanted if one not in fixed], elastic=settings.elastic)
+        endpoints = merged(parts.fixed, gathered, wanted)
+        findings = await _look_at_all(endpoints, settings.health.path)
     if not _writable(settings.output_dir):
         what = "new files cannot be written here; change the permissions, or output_dir"
         gathered.problems.append(Problem(str(settings.output_dir), what))
-    report = _report(path, "evaluation", gathered, wanted, findings, _machine(settings.output_dir), environ)
-    return attrs.evolve(report, admission=_fixed_admission(settings))
+    warnings = (*gathered.warnings, *_proxy_warnings(endpoints, environ))
+    return CheckReport(
+        str(path),
+        "evaluation",
+        _machine(settings.output_dir),
+        tuple(gathered.problems),
+        warnings,
+        wanted,
+        findings,
+        _fixed_admission(settings),
+    )
 
 
 def _fixed_admission(settings: RunSettings) -> FixedSettings | None:
@@ -149,42 +129,7 @@ def _fixed_admission(settings: RunSettings) -> FixedSettings | None:
     return structure_plugin(FixedSettings, settings.admission.keys, settings.where.at("admission"), settings.base_dir)
 
 
-async def _ask_source(
-    source: NamedSource,
-    gathered: _Gathered,
-    environ: Mapping[str, str],
-    elastic: bool,
-    *,
-    task_status: trio.TaskStatus[None],
-) -> None:
-    """Open a source and take what it lists; started then. It stays open: what it lists may need it."""
-    answered = False
-
-    async def ask(opened: EndpointSource) -> None:
-        nonlocal answered
-        listing = await opened.list_endpoints()
-        slow.deadline = math.inf
-        gathered.take(listing, environ)
-        answered = True
-        task_status.started()
-        await trio.sleep_forever()
-
-    said = f"no answer within {SOURCE_WITHIN_S:g} s"
-    with trio.move_on_after(SOURCE_WITHIN_S) as slow:
-        end = await use_source(source, ask)
-        said = end.why.removeprefix("died: ").removeprefix(f"{source.name}: ")
-    if answered:
-        gathered.warnings.append(f"{source.name}: {said}, after it had answered")
-        return
-    if elastic:
-        gathered.warnings.append(f"{source.name}: {said}; an elastic run waits for it")
-    else:
-        gathered.problems.append(Problem(source.name, said))
-    task_status.started()
-
-
-async def _look_at_all(gathered: _Gathered, probe_path: str, redact: Redactor) -> tuple[EndpointFinding, ...]:
-    redact.hide(endpoint.secret for endpoint in gathered.endpoints if endpoint.secret is not None)
+async def _look_at_all(endpoints: Sequence[Endpoint], probe_path: str) -> tuple[EndpointFinding, ...]:
     transport, limiter = HttpModelTransport(), trio.CapacityLimiter(AT_ONCE)
     found: dict[int, EndpointFinding] = {}
 
@@ -193,27 +138,14 @@ async def _look_at_all(gathered: _Gathered, probe_path: str, redact: Redactor) -
             found[index] = await look_at(endpoint, transport, probe_path)
 
     async with trio.open_nursery() as nursery:
-        for index, endpoint in enumerate(gathered.endpoints):
+        for index, endpoint in enumerate(endpoints):
             nursery.start_soon(look, index, endpoint)
     return tuple(found[index] for index in sorted(found))
 
 
-def _report(
-    path: Path,
-    kind: str,
-    gathered: _Gathered,
-    pools: tuple[str, ...],
-    findings: tuple[EndpointFinding, ...],
-    machine: Machine,
-    environ: Mapping[str, str],
-) -> CheckReport:
-    warnings = [*gathered.warnings, *_proxy_warnings(gathered, environ)]
-    return CheckReport(str(path), kind, machine, tuple(gathered.problems), tuple(warnings), pools, findings)
-
-
-def _proxy_warnings(gathered: _Gathered, environ: Mapping[str, str]) -> list[str]:
+def _proxy_warnings(endpoints: Sequence[Endpoint], environ: Mapping[str, str]) -> list[str]:
     found = [name for name in PROXY_VARIABLES if environ.get(name) or environ.get(name.lower())]
-    direct = sum(endpoint.proxy is None for endpoint in gathered.endpoints)
+    direct = sum(endpoint.proxy is None for endpoint in endpoints)
     if not found or not direct:
         return []
     names = ", ".join(found)

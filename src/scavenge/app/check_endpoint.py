@@ -14,12 +14,12 @@ from scavenge.core.check_report import EndpointFinding
 from scavenge.core.naming import listed, one_line
 from scavenge.edge.http.route import Route, RouteError, route_to
 from scavenge.edge.http.tls import shared_context
+from scavenge.runtime.member import PROBE_WITHIN_S
 from scavenge.runtime.ports import ModelTransport
 from scavenge.types import Endpoint, Healthy
 
 NAME_WITHIN_S = 5.0
 TLS_WITHIN_S = 5.0
-PROBE_WITHIN_S = 10.0
 NONE = "none"
 
 
@@ -54,7 +54,8 @@ def _finding(
         url=str(endpoint.url),
         model=endpoint.model,
         max_concurrent=endpoint.max_concurrent,
-        draining=endpoint.draining,
+        source=endpoint.source,
+        draining=endpoint.draining or endpoint.drain_deadline is not None,
         key=NONE if endpoint.key is None else f"{endpoint.key}, set",
         proxy=proxy,
         addresses=addresses,

@@ -32,6 +32,7 @@ from scavenge.core.endpoints_view import (
     as_json,
     can_serve,
     endpoint_table,
+    filled,
     is_settled,
     narrowed,
     news,
@@ -152,6 +153,8 @@ class _Viewer:
     screen: Screen
     output: Output
     exit_code: int = 0
+    _clean: dict[str, str] = attrs.field(factory=dict)
+    """What became of texts since the last listing: thousands of endpoints are drawn twice a second."""
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
     async def show(self) -> int:
@@ -197,10 +200,16 @@ class _Viewer:
         checked = check_listing(listing, os.environ, present=pool_modes(present))
         for endpoint in checked.endpoints:
             self.screen.redact.hide_endpoint(endpoint.secret, endpoint.headers)
+        self._clean.clear()  # there may be another secret now
         return checked
 
+    def _redact(self, text: str) -> str:
+        if (clean := self._clean.get(text)) is None:
+            clean = self._clean[text] = self.screen.redact(text)
+        return clean
+
     def _status(self, fleet: Fleet) -> FleetStatus:
-        return redacted(fleet.status(trio.current_time()), self.screen.redact)
+        return redacted(fleet.status(trio.current_time()), self._redact)
 
     async def _wait_settled(self, fleet: Fleet) -> None:
         await trio.lowlevel.checkpoint()
@@ -247,7 +256,7 @@ def _unheard(event: Event) -> None:
 
 def _text(status: FleetStatus) -> str:
     """The table and the lines below it."""
-    table, _ = endpoint_table(status)
+    table = filled(endpoint_table(status)[0])
     return "\n".join([*([table_text(table.head, table.rows)] if table.rows else []), *notes(status)])
 
 
@@ -255,7 +264,7 @@ def _fitting(status: FleetStatus, size: os.terminal_size) -> list[str]:
     """The same for a terminal: what there is no room for is left out, what is well first."""
     below = notes(status)
     table, more = endpoint_table(status, max(1, size.lines - len(below) - SPARE_LINES))
-    table = narrowed(table, size.columns)
+    table = narrowed(filled(table), size.columns)
     return [*table_text(table.head, table.rows).splitlines(), *([more] if more else []), *below]
 
 

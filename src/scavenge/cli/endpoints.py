@@ -23,7 +23,8 @@ Examples:
 def endpoints(file: Path, once: bool, as_json: bool, pools: tuple[str, ...]) -> int:
     """Show how the endpoints are that the evaluation or endpoints FILE leads to, until Ctrl-C.
 
-    The sources are asked and the endpoints probed, as in a run; no request is sent to a model.
+    The sources are asked and the endpoints probed, as in a run; no request is sent to a model. What a run beside it
+    does is not seen: its requests and its speed are not shown, and the limit in the JSON is the one a run begins with.
 
     With --once, exits with 0 when every pool has an endpoint that takes work, with 2 when the file is wrong, with 4
     when an endpoint is missing.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from scavenge.config.dump import dump
 from scavenge.config.endpoint_rows import check_listing, pool_modes
-from scavenge.config.load import load_run, load_run_text
+from scavenge.config.load import load_run, parse_run
 from scavenge.config.plugin_keys import structure_arguments, structure_plugin
-from scavenge.config.problems import Where, unknown_name
+from scavenge.config.problems import Where
 from scavenge.config.schema import (
     EvalSettings,
     ImageSettings,
@@ -29,9 +29,8 @@ __all__ = [
     "dump",
     "identity",
     "load_run",
-    "load_run_text",
+    "parse_run",
     "pool_modes",
     "structure_arguments",
     "structure_plugin",
-    "unknown_name",
 ]

@@ -24,20 +24,16 @@ def load_run(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, nee
     With *need_evals* a file without ``[[eval]]`` is an error. Raises :class:`ConfigError`.
     """
     place = Path(path)
-    return _load(_read(place), place.absolute().parent, str(place), overrides, need_evals)
+    return parse_run(_read(place), place.absolute().parent, str(place), overrides, need_evals=need_evals)
 
 
-def load_run_text(
-    text: str, base_dir: Path, name: str, overrides: Iterable[str] = (), *, need_evals: bool = True
+def parse_run(
+    data: bytes, base_dir: Path, name: str, overrides: Iterable[str] = (), *, need_evals: bool = True
 ) -> RunSettings:
-    """The settings in the text of an evaluation file called *name*, with relative paths below *base_dir*.
+    """The settings in the content of an evaluation file called *name*, with relative paths below *base_dir*.
 
     Raises :class:`ConfigError`.
     """
-    return _load(text.encode("utf-8", "surrogatepass"), base_dir.absolute(), name, overrides, need_evals)
-
-
-def _load(data: bytes, base_dir: Path, name: str, overrides: Iterable[str], need_evals: bool) -> RunSettings:
     try:
         document = parse_toml(data)
     except DocumentError as exc:

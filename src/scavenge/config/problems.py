@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import attrs
 
-from scavenge.core.naming import key_name, shown, suggestion
+from scavenge.core.naming import key_name, shown
 from scavenge.errors import Problem
 
 KeyPath: TypeAlias = "tuple[str | int, ...]"
@@ -92,9 +92,3 @@ def path_text(path: KeyPath, *, first: bool = True) -> str:
     """A path as ``eval[1].max_retries``; one that goes on from another begins with its dot."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{key_name(part)}" for part in path)
     return text.removeprefix(".") if first else text
-
-
-def unknown_name(where: Where | str, got: str, valid: Iterable[str]) -> Problem:
-    """The problem of a name that is not among the valid ones, with the nearest of these."""
-    what = f"unknown name {shown(got)}; {suggestion(got, valid)}"
-    return Where.of(where).problem(Fault((), what))

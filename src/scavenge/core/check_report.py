@@ -9,8 +9,11 @@ from collections.abc import Sequence
 
 import attrs
 
+from scavenge.core.endpoints_view import source_cell
+from scavenge.core.health_state import State
 from scavenge.core.limits.fixed import Fixed, FixedSettings
 from scavenge.core.naming import listed
+from scavenge.core.progress_view import TAKES_WORK
 from scavenge.core.summary import Table
 from scavenge.errors import Problem
 from scavenge.types import CapChanged
@@ -28,6 +31,8 @@ class EndpointFinding:
     url: str
     model: str
     max_concurrent: int | None
+    source: str
+    """The source that lists it; empty for the server that an eval names itself."""
     draining: bool
     key: str
     proxy: str
@@ -39,9 +44,24 @@ class EndpointFinding:
     said: str
 
     @property
+    def state(self) -> str:
+        """The state in which a run that begins now would have it after this probe."""
+        if self.draining:
+            return "draining"
+        match self.outcome:
+            case "healthy" if self.listed:
+                return State.LIVE.value
+            case "healthy":
+                return State.PROBATION.value
+            case "misrouted":
+                return State.MISCONFIGURED.value
+            case _:
+                return State.PROBING.value
+
+    @property
     def usable(self) -> bool:
         """Whether it would be given work."""
-        return self.outcome == "healthy" and not self.draining
+        return self.state in TAKES_WORK
 
 
 @attrs.frozen
@@ -104,6 +124,7 @@ class CheckReport:
         """Everything, with the verdict."""
         return {
             **attrs.asdict(self),
+            "endpoints": [{**attrs.asdict(found), "state": found.state} for found in self.endpoints],
             "problems": [str(problem) for problem in self.problems],
             "warnings": [*self.warnings, *self.machine_warnings()],
             "unserved": self.unserved,
@@ -137,7 +158,7 @@ class CheckReport:
 
 def endpoint_table(endpoints: Sequence[EndpointFinding]) -> Table:
     """One row an endpoint."""
-    head = ("pool", "endpoint", "state", "probe", "model", "cap", "key", "proxy", "address", "TLS", "said")
+    head = ("pool", "endpoint", "state", "probe", "model", "cap", "key", "proxy", "address", "TLS", "source", "said")
     return Table("endpoints", head, tuple(_row(found) for found in endpoints))
 
 
@@ -145,14 +166,15 @@ def _row(found: EndpointFinding) -> tuple[str, ...]:
     return (
         found.endpoint_id,
         found.url,
-        f"{found.outcome}, draining" if found.draining else found.outcome,
-        f"{found.probe_s * 1000:.0f} ms",
+        found.state,
+        f"{found.outcome}, {found.probe_s * 1000:.0f} ms",
         found.model if found.listed else f"{found.model} (not confirmed)",
         "–" if found.max_concurrent is None else str(found.max_concurrent),
         found.key,
         found.proxy,
         found.addresses,
         found.tls,
+        source_cell(found.source),
         found.said or "–",
     )
 

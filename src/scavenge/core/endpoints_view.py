@@ -6,13 +6,13 @@ text that is cut afterwards cannot leave half a secret standing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import attrs
 
 from scavenge.core.figures import duration, without_numbers
-from scavenge.core.health import EndpointHealth, State
+from scavenge.core.health import UNANSWERED_WHY, State
 from scavenge.core.naming import one_line
 from scavenge.core.progress_view import TAKES_WORK, WHY_CHARACTERS
 from scavenge.core.summary import Table
@@ -23,10 +23,11 @@ SOURCE_CHARACTERS = 24
 """How much of a source's name the table shows, the end of it: it may be a long path. The lines below name it whole."""
 WHY_AT_LEAST = 40
 """Characters that a narrow terminal has for the reasons, before it has the columns in :data:`LESS_NEEDED`."""
-LESS_NEEDED = ("source", "requests", "failures", "heard", "tokens/s", "pool")
+LESS_NEEDED = ("source", "requests", "failures", "heard", "tokens/s", "pool", "in flight")
+UNKNOWN = "–"
+NOTHING = {"tokens/s": UNKNOWN, "requests": "0", "failures": "0", "heard": UNKNOWN, "source": UNKNOWN, "why": ""}
+"""What the cells of a column say where there is nothing to tell; ``in flight`` begins with 0 then."""
 GAP_CHARACTERS = 2
-UNANSWERED = str(attrs.fields(EndpointHealth).why.default)
-"""The reason of an endpoint whose first probe has not ended."""
 
 
 def redacted(status: FleetStatus, redact: Callable[[str], str]) -> FleetStatus:
@@ -66,7 +67,7 @@ def is_settled(status: FleetStatus) -> bool:
 
 
 def _is_unanswered(endpoint: EndpointStatus) -> bool:
-    return endpoint.state == State.PROBING.value and endpoint.why == UNANSWERED
+    return endpoint.state == State.PROBING.value and endpoint.why == UNANSWERED_WHY
 
 
 def news(status: FleetStatus) -> FleetStatus:
@@ -120,36 +121,55 @@ def _row(pool: PoolStatus, endpoint: EndpointStatus) -> tuple[str, ...]:
         endpoint.url,
         f"{endpoint.state} {duration(endpoint.state_s)}",
         f"{endpoint.in_flight}/{endpoint.limit}",
-        "–" if speed is None else f"{speed:.1f}",
+        UNKNOWN if speed is None else f"{speed:.1f}",
         str(endpoint.requests),
         str(endpoint.failures),
-        "–" if endpoint.heard_s is None else duration(endpoint.heard_s),
-        _end_of(endpoint.source) or "–",
+        UNKNOWN if endpoint.heard_s is None else duration(endpoint.heard_s),
+        source_cell(endpoint.source),
         "" if endpoint.state == State.LIVE.value else one_line(endpoint.why, WHY_CHARACTERS),
     )
 
 
-def _end_of(name: str) -> str:
-    line = one_line(name)
+def source_cell(name: str) -> str:
+    """A source's name for a table, the end of a long one."""
+    line = one_line(name) or UNKNOWN
     return line if len(line) <= SOURCE_CHARACTERS else "…" + line[1 - SOURCE_CHARACTERS :]
 
 
+def filled(table: Table) -> Table:
+    """*table* without the columns that tell nothing in any row."""
+    return _without(
+        table,
+        [name for column, name in enumerate(table.head) if all(_is_nothing(name, row[column]) for row in table.rows)],
+    )
+
+
+def _is_nothing(name: str, cell: str) -> bool:
+    return cell.startswith("0/") if name == "in flight" else cell == NOTHING.get(name)
+
+
 def narrowed(table: Table, width: int) -> Table:
-    """*table* without those of its less needed columns that leave no room for the reasons in *width* characters."""
-    dropped: list[str] = []
+    """*table* without as many of its less needed columns as keep it from fitting into *width* characters."""
     for name in LESS_NEEDED:
-        if not any(row[-1] for row in table.rows) or _width(table, dropped) + WHY_AT_LEAST <= width:
+        if _width(table) <= width:
             break
-        dropped.append(name)
-    kept = [column for column, name in enumerate(table.head) if name not in dropped]
+        table = _without(table, (name,))
+    return table
+
+
+def _width(table: Table) -> int:
+    """How many characters a table needs: the reasons, which may be cut, no more than :data:`WHY_AT_LEAST`."""
+    widths = {
+        name: max(len(row[column]) for row in (table.head, *table.rows)) for column, name in enumerate(table.head)
+    }
+    widths["why"] = min(widths.get("why", 0), WHY_AT_LEAST)
+    return sum(widths.values()) + GAP_CHARACTERS * (len(table.head) - 1)
+
+
+def _without(table: Table, names: Collection[str]) -> Table:
+    kept = [column for column, name in enumerate(table.head) if name not in names]
     rows = tuple(tuple(row[column] for column in kept) for row in table.rows)
     return Table(table.title, tuple(table.head[column] for column in kept), rows)
-
-
-def _width(table: Table, dropped: Sequence[str]) -> int:
-    """How wide the columns before the reasons are without those in *dropped*."""
-    columns = [column for column, name in enumerate(table.head[:-1]) if name not in dropped]
-    return sum(max(len(row[column]) for row in (table.head, *table.rows)) + GAP_CHARACTERS for column in columns)
 
 
 def notes(status: FleetStatus) -> list[str]:
@@ -160,14 +180,19 @@ def notes(status: FleetStatus) -> list[str]:
 def _notes(status: FleetStatus) -> Iterator[str]:
     if status.network_down_s is not None:
         yield f"this machine has had no network for {duration(status.network_down_s)}: nothing is held against anybody"
-    yield from map(_pool_line, status.pools)
+    nothing = (
+        "no endpoint has this id" if any(source.endpoints for source in status.sources) else "no endpoint is listed"
+    )
+    for pool in status.pools:
+        yield _pool_line(pool, nothing)
     yield from map(_source_line, status.sources)
 
 
-def _pool_line(pool: PoolStatus) -> str:
-    working, name = sum(map(takes_work, pool.endpoints)), one_line(pool.endpoint_id)
-    there = f"{working} of {len(pool.endpoints)} take work" if pool.endpoints else "no endpoint has this id"
-    return f"pool {name}: {there}, waiting: {pool.waiting}"
+def _pool_line(pool: PoolStatus, nothing: str) -> str:
+    working = sum(map(takes_work, pool.endpoints))
+    line = f"pool {one_line(pool.endpoint_id)}: "
+    line += f"{working} of {len(pool.endpoints)} take work" if pool.endpoints else nothing
+    return f"{line}, waiting: {pool.waiting}" if pool.waiting else line
 
 
 def _source_line(source: SourceStatus) -> str:

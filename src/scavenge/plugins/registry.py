@@ -124,18 +124,6 @@ class Registry:
         """The names of all environments, sorted."""
         return self._environments.names()
 
-    def source_names(self) -> tuple[str, ...]:
-        """The names of all endpoint sources, sorted."""
-        return self._sources.names()
-
-    def policy_names(self) -> tuple[str, ...]:
-        """The names of all admission policies, sorted."""
-        return self._policies.names()
-
-    def scorer_names(self) -> tuple[str, ...]:
-        """The names of all scorers, sorted."""
-        return self._scorers.names()
-
     def owner(self, descriptor: EndpointSourceType | AdmissionPolicyType | EnvironmentType | Scorer) -> str:
         """The plugin that a descriptor comes from, as messages call it.
 
