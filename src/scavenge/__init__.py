@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from scavenge.rollouts import Example, Rollout
     from scavenge.runtime.ports import EndpointSource, Environment, ModelSession
-    from scavenge.status import EndpointStatus, PoolStatus
+    from scavenge.status import EndpointStatus, FleetStatus, PoolStatus, SourceStatus
     from scavenge.types import Attempt, Completion, Endpoint, EndpointSpec, Listing, RequestFailed, Usage
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "Environment",
     "EnvironmentBroken",
     "Example",
+    "FleetStatus",
     "InfrastructureError",
     "LeaseRevoked",
     "Listing",
@@ -63,6 +64,7 @@ __all__ = [
     "RunResult",
     "ScavengeError",
     "SourceError",
+    "SourceStatus",
     "Usage",
     "UsageError",
     "open_pool",

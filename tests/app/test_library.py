@@ -12,6 +12,7 @@ import trio
 import trio.lowlevel
 
 import scavenge
+from scavenge.events import AttemptEnded, EndpointJoined, Event, HealthChanged
 from scavenge.testing import FleetPlan, HttpFleet, SimulatedServer, faults, open_http_fleet
 from scavenge.testing.engine import EngineSettings
 
@@ -137,6 +138,74 @@ async def use_until_revoked(fleet: HttpFleet, pool: scavenge.ModelPool) -> None:
         with pytest.raises(httpx.TransportError):
             await lease.client.get("models")
         await trio.sleep_forever()
+
+
+async def state(pool: scavenge.ModelPool, wanted: str) -> None:
+    with trio.fail_after(10):
+        while pool.status().endpoints[0].state != wanted:  # noqa: ASYNC110 - a probe over a socket
+            await trio.sleep(0.01)
+
+
+async def test_a_lease_from_before_a_restart_is_no_proof_that_the_new_server_works():
+    engine = EngineSettings(0.05, 0.0, 8)
+    plan = FleetPlan([SimulatedServer("ep1", engine, max_concurrent=4)])
+    async with open_http_fleet(plan) as fleet, scavenge.open_pool(fleet) as pool:
+        await usable(pool, 1)
+        async with pool.acquire() as lease:
+            with pytest.raises(httpx.TransportError):
+                await stream_until_lost(lease.client, fleet)
+            await state(pool, "probation")
+            assert (await lease.client.get("models")).status_code == 200
+            assert pool.status().endpoints[0].state == "probation"
+
+
+async def stream_until_lost(client: httpx.AsyncClient, fleet: HttpFleet) -> None:
+    body = {"model": "sim", "messages": ASK, "stream": True}
+    async with client.stream("POST", "chat/completions", json=body) as response:
+        async for _ in response.aiter_raw():
+            fleet.nodes["ep1"].apply(faults.Restart())
+
+
+async def test_observers_hear_what_happens_in_a_pool():
+    events: list[Event] = []
+    async with open_http_fleet(plan("ep1")) as fleet, scavenge.open_pool(fleet, observers=[events.append]) as pool:
+        await pool.chat(ASK)
+        (url,) = (endpoint.url for endpoint in pool.status().endpoints)
+    assert EndpointJoined("sim", url, "HttpFleet") in events
+    assert [event.new for event in events if isinstance(event, HealthChanged)] == ["live"]
+    assert [event.attempt.outcome for event in events if isinstance(event, AttemptEnded)] == ["ok"]
+
+
+async def test_what_an_observer_raises_comes_out_of_the_pool_bare():
+    def fail(event: Event) -> None:
+        raise KeyError("of the observer's own")
+
+    async with open_http_fleet(plan("ep1")) as fleet:
+        with pytest.raises(KeyError, match="of the observer's own"):
+            async with scavenge.open_pool(fleet, observers=[fail]):
+                await trio.sleep_forever()
+
+
+async def test_what_the_block_raises_comes_out_of_the_pool_bare():
+    async with open_http_fleet(plan("ep1")) as fleet:
+        with pytest.raises(ZeroDivisionError):
+            async with scavenge.open_pool(fleet):
+                raise ZeroDivisionError
+
+
+async def test_the_status_of_the_fleet_tells_of_the_source_too():
+    async with open_http_fleet(plan("ep1")) as fleet, scavenge.open_pool(fleet, poll_interval=0.1) as pool:
+        await usable(pool, 1)
+        status = pool.fleet_status()
+        assert [one.endpoint_id for one in status.pools] == ["sim"]
+        (source,) = status.sources
+        assert (source.name, source.endpoints, source.trouble) == ("HttpFleet", 1, None)
+        assert (source.listing_age_s, status.network_down_s) != (None, 0.0)
+        fleet.lister.apply(faults.Outage())
+        with trio.fail_after(10):
+            while pool.fleet_status().sources[0].trouble is None:  # noqa: ASYNC110 - nobody tells
+                await trio.sleep(0.01)
+        assert pool.fleet_status().sources[0].endpoints == 1
 
 
 async def test_cancelling_everywhere_leaves_no_slot_taken():

@@ -21,10 +21,10 @@ from scavenge.testing import EngineSettings, FleetPlan, HttpFleet, SimulatedServ
 PAGE = read("reference/library.md")
 PROSE = FENCE.sub("", PAGE)
 TABLES = keyed(PROSE)
-POOL, EVALUATION, ERRORS = blocks(PAGE, "python")
+POOL, OBSERVED, EVALUATION, ERRORS = blocks(PAGE, "python")
 VALUES = (
-    "Attempt", "Completion", "Endpoint", "EndpointSpec", "EndpointStatus", "Example", "Listing", "PoolStatus",
-    "Problem", "Rollout", "Usage",
+    "Attempt", "Completion", "Endpoint", "EndpointSpec", "EndpointStatus", "Example", "FleetStatus", "Listing",
+    "PoolStatus", "Problem", "Rollout", "SourceStatus", "Usage",
 )  # fmt: skip
 
 
@@ -65,6 +65,14 @@ async def test_the_program_with_a_pool_asks_talks_borrows_and_looks(fleet, capsy
     assert {first.split()[0], second.split()[0]} == urls
     assert {line.split()[2] for line in (first, second)} == {"0"}
     assert sum(server.finished for server in fleet.truth.values()) == 3
+
+
+async def test_the_program_with_an_observer_hears_of_health_and_looks_at_the_source(fleet, capsys):
+    await run_program(OBSERVED)
+    *told, source = capsys.readouterr().out.splitlines()
+    assert {line.split(" ", 2)[1] for line in told} == {"live"}
+    assert {line.split()[0] for line in told} <= {str(row.url) for row in fleet.rows()}
+    assert source == "endpoints.toml 2 None"
 
 
 async def test_the_program_with_an_evaluation_plays_it_and_hears_of_each_result(fleet, capsys):

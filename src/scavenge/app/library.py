@@ -8,37 +8,46 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from random import Random
 
 import attrs
 import httpx
 import trio
 
-from scavenge.app.parts import make_parts, named_sources, policy_maker
+from scavenge.app.pool_opening import Opening, opening_of_settings, opening_of_source
+from scavenge.app.pool_watch import PoolLog, Telling, open_pool_watch
 from scavenge.config.endpoint_rows import check_listing, pool_modes
-from scavenge.config.problems import Where
-from scavenge.config.schema import PolicySettings, RunSettings
+from scavenge.config.schema import RunSettings
 from scavenge.core.ledger import Ask
+from scavenge.core.quiet import NO_PROGRESS
+from scavenge.core.redaction import Redactor
 from scavenge.core.retry import RetrySettings
 from scavenge.edge.machine import raise_descriptor_limit
 from scavenge.edge.model_http import HttpModelClient, HttpModelTransport
-from scavenge.edge.sources.file import FileSource
-from scavenge.errors import UsageError, single_error
-from scavenge.events import Event
-from scavenge.plugins.manager import load_plugins
+from scavenge.errors import UsageError
+from scavenge.events import Observer
 from scavenge.runtime.dispatcher import HeldLease
-from scavenge.runtime.fleet import FleetPorts, FleetSettings, open_fleet
+from scavenge.runtime.fleet import Fleet, FleetPorts, open_fleet
 from scavenge.runtime.member import Member
 from scavenge.runtime.pool import Pool
-from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, ModelClient
+from scavenge.runtime.ports import EndpointSource, ModelClient
 from scavenge.runtime.session import RequestSettings, Session, SessionPorts
-from scavenge.runtime.sources import NamedSource, lent
-from scavenge.status import PoolStatus
-from scavenge.types import Completion, Endpoint, EndpointId, Json, Messages, Ok, Outcome, Reply
+from scavenge.runtime.watchdog import Watchdog
+from scavenge.status import FleetStatus, PoolStatus
+from scavenge.types import (
+    CheckedListing,
+    Completion,
+    Endpoint,
+    Json,
+    Listing,
+    Messages,
+    Ok,
+    Outcome,
+    Reply,
+)
 
 
 @attrs.frozen(eq=False)
@@ -53,7 +62,9 @@ class ClientLease:
 class ModelPool:
     """A pool that is open; see :func:`open_pool`."""
 
+    _fleet: Fleet
     _pool: Pool
+    _watchdog: Watchdog
     _settings: RequestSettings
     _ports: SessionPorts
     _ages: Iterator[int] = attrs.field(factory=itertools.count)
@@ -89,7 +100,7 @@ class ModelPool:
         with held.using():
             if not isinstance(client, HttpModelClient):
                 raise UsageError(f"{held.url} cannot be asked with these settings: {member.health.why}")
-            async with client.open_http(partial(self._observe, member, client)) as http:
+            async with client.open_http(partial(self._observe, held, member, client)) as http:
                 yield ClientLease(member.endpoint, http)
 
     async def _acquire(self, slots: int) -> tuple[HeldLease, Member]:
@@ -106,11 +117,22 @@ class ModelPool:
         """How the pool is doing now."""
         return self._pool.status()
 
+    def fleet_status(self) -> FleetStatus:
+        """How everything behind the pool is doing now: the pool, its sources, this machine's network.
+
+        versionadded: 0.1
+        """
+        return self._fleet.status(trio.current_time())
+
     def _session(self) -> Session:
         return Session(self._pool, next(self._ages), self._settings, self._ports)
 
-    def _observe(self, member: Member, client: ModelClient, outcome: Outcome | None) -> None:
-        self._pool.hearing.report(member, client, outcome or Ok(Reply("", "stop")), trio.current_time())
+    def _observe(self, held: HeldLease, member: Member, client: ModelClient, outcome: Outcome | None) -> None:
+        """Hear how a request of a lease's client ended. When it began is not known, but not before the lease."""
+        outcome = outcome or Ok(Reply("", "stop"))
+        if outcome.name not in NO_PROGRESS:
+            self._watchdog.clock.on_sign(trio.current_time())
+        self._pool.hearing.report(member, client, outcome, held.granted_at)
 
 
 @asynccontextmanager
@@ -119,7 +141,7 @@ async def open_pool(
     *,
     endpoint_id: str | None = None,
     elastic: bool = True,
-    poll_interval: float = 10.0,
+    poll_interval: float | None = None,
     admission: str | Mapping[str, object] | None = None,
     sampling_args: Json | None = None,
     max_retries: int = 3,
@@ -127,13 +149,15 @@ async def open_pool(
     request_timeout: float | None = None,
     idle_timeout: float = 600.0,
     stream: bool = True,
+    observers: Sequence[Observer] = (),
 ) -> AsyncIterator[ModelPool]:
     """Open a pool of endpoints while the block runs.
 
     *source* is the path of an endpoints file (or its folder), settings, or an endpoint source. Without *endpoint_id*
-    there must be exactly one pool listed. With *elastic* the source is asked again every *poll_interval* seconds, and
-    endpoints may come and go. *admission* names a policy, or is a table with ``policy`` and its keys. Times are in
-    seconds.
+    there must be exactly one pool that the evals of the settings use, or that is listed. With *elastic* the source is
+    asked again every *poll_interval* seconds, and endpoints may come and go. *admission* names a policy, or is a table
+    with ``policy`` and its keys. These two are the settings' where they are ``None``, with a fixed server of theirs and
+    ``[health]``; without settings a pool asks every 10 s. *observers* hear of every event. Times are in seconds.
 
     Raises :class:`scavenge.errors.ConfigError` for wrong settings or rows, :class:`scavenge.UsageError` when the pool
     is not clear, and what the source raises when it has to say which pool there is and cannot. Leaving, also by
@@ -145,56 +169,36 @@ async def open_pool(
     requests = RequestSettings(
         sampling_args or {}, stream, idle_timeout, request_timeout, RetrySettings(max_retries, max_lost)
     )
-    ports = _ports(_named(source), _make_policy(admission))
-    wanted = EndpointId(endpoint_id) if endpoint_id is not None else await _only_pool(ports)
-    settings = FleetSettings(elastic, poll_interval)
-    async with open_fleet([wanted], settings, ports) as fleet:
-        yield ModelPool(fleet.pools[wanted], requests, SessionPorts(ports.emit, ports.random, ports.wall_clock))
-
-
-def _named(source: str | os.PathLike[str] | RunSettings | EndpointSource) -> Sequence[NamedSource]:
     if isinstance(source, RunSettings):
-        return named_sources(make_parts(source))
-    if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        file = path / "endpoints.toml" if path.is_dir() else path
-        return [lent(str(file), FileSource(file))]
-    return [lent(type(source).__name__, source)]
+        opening = await opening_of_settings(source, endpoint_id)
+    else:
+        opening = await opening_of_source(source, endpoint_id)
+    opening = opening.changed(elastic, poll_interval, admission)
+    redact = Redactor.of_environ(os.environ)
+    telling = Telling([PoolLog(redact), *observers])
+    ports = _ports(opening, telling.emit, redact)
+    async with open_fleet([opening.endpoint_id], opening.settings, ports, opening.fixed) as fleet:
+        pool = fleet.pools[opening.endpoint_id]
+        async with open_pool_watch(fleet, pool, telling, ports.wall_clock) as watchdog:
+            session_ports = SessionPorts(ports.emit, ports.random, ports.wall_clock)
+            yield ModelPool(fleet, pool, watchdog, requests, session_ports)
 
 
-def _make_policy(admission: str | Mapping[str, object] | None) -> Callable[[], AdmissionPolicy]:
-    keys = {"policy": admission} if isinstance(admission, str) else dict(admission or {})
-    name = keys.pop("policy", None)
-    if name is not None and not isinstance(name, str):
-        raise UsageError(f"admission: policy must be a name, got {name!r}")
-    return policy_maker(PolicySettings(name, keys), load_plugins(), Where("open_pool", ("admission",)), Path.cwd())
+def _ports(opening: Opening, emit: Observer, redact: Redactor) -> FleetPorts:
+    def check(listing: Listing, present: Sequence[Endpoint]) -> CheckedListing:
+        checked = check_listing(listing, os.environ, present=pool_modes(present))
+        for endpoint in checked.endpoints:
+            redact.hide_endpoint(endpoint.secret, endpoint.headers)
+        return checked
 
-
-def _ports(sources: Sequence[NamedSource], make_policy: Callable[[], AdmissionPolicy]) -> FleetPorts:
+    for endpoint in opening.fixed:
+        redact.hide_endpoint(endpoint.secret, endpoint.headers)
     return FleetPorts(
-        sources=sources,
-        check=lambda listing, present: check_listing(listing, os.environ, present=pool_modes(present)),
+        sources=opening.sources,
+        check=check,
         transport=HttpModelTransport(),
-        make_policy=make_policy,
-        emit=_unheard,
+        make_policy=opening.make_policy,
+        emit=emit,
         random=Random(),  # noqa: S311 - jitter, not a secret
         wall_clock=time.time,
     )
-
-
-def _unheard(event: Event) -> None:
-    """Nobody observes a pool; its status tells how it is."""
-
-
-async def _only_pool(ports: FleetPorts) -> EndpointId:
-    """The one pool that the sources list."""
-    found: set[EndpointId] = set()
-    for named in ports.sources:
-        with single_error():
-            async with named.open() as source:
-                listing = await source.list_endpoints()
-        found.update(endpoint.endpoint_id for endpoint in ports.check(listing, ()).endpoints)
-    if len(found) != 1:
-        listed = ", ".join(sorted(found)) or "none"
-        raise UsageError(f"name the pool with endpoint_id: listed are {listed}")
-    return found.pop()

@@ -14,20 +14,13 @@ from collections.abc import Callable, Sequence
 import attrs
 import trio
 
-from scavenge.core.figures import without_numbers
 from scavenge.core.gates.breaker import CircuitBreaker
 from scavenge.errors import NoEndpointsError, ScavengeError, single_error
-from scavenge.events import EvalGaveUp, Observer, PoolWaiting, RolloutFinished, RunStopping
+from scavenge.events import EvalGaveUp, Observer, RolloutFinished, RunStopping
 from scavenge.rollouts import RolloutRecord
 from scavenge.runtime.pool import Pool
 from scavenge.runtime.runner import EvalRun
-
-LOOK_EVERY_S = 1.0
-"""How often a pool's stall is looked at."""
-TELL_AFTER_S = 2.0
-"""A wait shorter than this is not worth telling."""
-TELL_AGAIN_AFTER_S = 10.0
-"""How soon another reason for the same wait is told."""
+from scavenge.runtime.waits import LOOK_EVERY_S, WaitTeller
 
 
 @attrs.frozen
@@ -92,16 +85,10 @@ class Run:
 
     async def _watch(self, pool: Pool, evals: Sequence[EvalRun], scope: trio.CancelScope) -> None:
         """Tell of the pool's waits, and end its evaluations when a wait gets too long."""
-        told = "" if pool.members else pool.why_waiting()  # the fleet has told of a pool that nothing is listed for
-        told_at = trio.current_time()
+        waits = WaitTeller(pool, self.emit, self.wall_clock)
         while True:
             await trio.sleep(LOOK_EVERY_S)
-            now, stalled_s = trio.current_time(), pool.stalled_s()
-            waits = stalled_s > 0 if told else stalled_s >= TELL_AFTER_S
-            why = pool.why_waiting() if waits else ""
-            if _is_news(why, told, now - told_at):
-                self.emit(PoolWaiting(pool.endpoint_id, self.wall_clock() - stalled_s, why))
-                told, told_at = why, now
+            stalled_s = waits.look()
             if 0 < self.limits.stall_timeout <= stalled_s:
                 self._give_up(pool, evals, pool.why_waiting())
                 scope.cancel()
@@ -111,10 +98,3 @@ class Run:
         self.stalled.append(NoEndpointsError(told))
         for one in evals:
             self.emit(EvalGaveUp(one.job.name, told))
-
-
-def _is_news(why: str, told: str, told_s: float) -> bool:
-    """Whether a reason for waiting, or that there is none any more, is worth telling *told_s* seconds after another."""
-    if not (why and told):
-        return why != told
-    return told_s >= TELL_AGAIN_AFTER_S and without_numbers(why) != without_numbers(told)
