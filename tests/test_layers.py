@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "scavenge"
-GROUND = {"errors", "types", "rollouts", "status", "events"}
+GROUND = {"errors", "types", "listings", "rollouts", "status", "events"}
 MAY_SEE: dict[str, set[str]] = {
     "errors": set(),
     "types": {"errors"},
+    "listings": {"errors", "types"},
     "rollouts": {"types"},
     "status": {"types"},
     "events": {"errors", "types", "rollouts", "status"},
@@ -26,7 +27,7 @@ MAY_SEE: dict[str, set[str]] = {
     "testing": GROUND | {"core", "runtime.ports", "testing", "config", "plugin"},
     "app": GROUND | {"core", "runtime", "edge", "environments", "config", "plugin", "plugins", "app"},
     "cli": GROUND | {"app", "config", "cli"},
-    "": {"errors", "types", "rollouts", "status", "plugin", "app", "runtime.ports"},
+    "": {"errors", "types", "listings", "rollouts", "status", "plugin", "app", "runtime.ports"},
     "__main__": {"cli"},
 }
 NOT_IN_CORE = {"trio", "httpx", "os", "time", "random", "logging", "socket", "subprocess", "threading", "asyncio"}

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
         SourceError,
         UsageError,
     )
+    from scavenge.listings import EndpointSpec, Listing
     from scavenge.rollouts import Example, Rollout
     from scavenge.runtime.ports import EndpointSource, Environment, ModelSession
     from scavenge.status import EndpointStatus, FleetStatus, PoolStatus, SourceStatus
-    from scavenge.types import Attempt, Completion, Endpoint, EndpointSpec, Listing, RequestFailed, Usage
+    from scavenge.types import Attempt, Completion, Endpoint, RequestFailed, Usage
 
 __all__ = [
     "Attempt",
@@ -71,7 +72,17 @@ __all__ = [
     "run_evaluation",
 ]
 
-_HOMES = ("errors", "types", "rollouts", "status", "runtime.ports", "app.options", "app.evaluation", "app.library")
+_HOMES = (
+    "errors",
+    "types",
+    "listings",
+    "rollouts",
+    "status",
+    "runtime.ports",
+    "app.options",
+    "app.evaluation",
+    "app.library",
+)
 """Where the names are defined, the cheapest to import first."""
 
 

@@ -17,9 +17,10 @@ import attrs
 import pluggy
 
 from scavenge.errors import InfrastructureError, SourceError
+from scavenge.listings import EndpointSpec, Listing
 from scavenge.rollouts import Example, Rollout
 from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, Environment, ModelSession
-from scavenge.types import CapChanged, EndpointSpec, Json, Listing
+from scavenge.types import CapChanged, Json
 
 __all__ = [
     "AdmissionPolicy",

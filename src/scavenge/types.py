@@ -1,4 +1,4 @@
-"""Frozen values that every ring shares: endpoints, requests, outcomes, records. No decisions here.
+"""Frozen values that every ring shares: endpoints, requests, outcomes. No decisions here.
 
 Durations end in ``_s`` (seconds), instants in ``_at`` (seconds of the run's clock) or ``_time`` (Unix epoch seconds).
 """
@@ -12,7 +12,7 @@ from typing import ClassVar, NewType, TypeAlias
 
 import attrs
 
-from scavenge.errors import Problem, ScavengeError
+from scavenge.errors import ScavengeError
 
 EndpointId = NewType("EndpointId", str)
 """The name of a pool: endpoints with the same id are interchangeable."""
@@ -32,37 +32,6 @@ class ApiType(enum.Enum):
 
     CHAT_COMPLETIONS = "openai_chat_completions"
     COMPLETIONS = "openai_completions"
-
-
-@attrs.frozen
-class EndpointSpec:
-    """One endpoint as a source delivers it: raw values with the keys of ``endpoints.toml``, checked by the poller.
-
-    A field left at ``None`` is a key that is not there. ``drain_deadline`` is an aware UTC datetime: when the server
-    will be taken away (a preemption notice).
-    """
-
-    endpoint_id: object = None
-    model: object = None
-    url: object = None
-    key: object = None
-    max_concurrent: object = None
-    type: object = None
-    headers: object = attrs.field(default=None, repr=False)
-    draining: object = None
-    proxy: object = attrs.field(default=None, repr=False)
-    drain_deadline: datetime | None = None
-
-
-@attrs.frozen
-class Listing:
-    """What a source says there is: one entry an endpoint, either an :class:`EndpointSpec` or a raw table.
-
-    ``where`` names the place of the entries in messages (a file's name); entry *i* is ``{where}: endpoint[i]``.
-    """
-
-    endpoints: Sequence[EndpointSpec | Json]
-    where: str = "listing"
 
 
 @attrs.frozen
@@ -91,38 +60,6 @@ class CapChanged:
     """An admission policy hears of its endpoint's ``max_concurrent``: first of all, and whenever it changes."""
 
     max_concurrent: int | None
-
-
-@attrs.frozen
-class PoolMode:
-    """What all endpoints of a pool have in common: the model, and whether they set ``max_concurrent``.
-
-    ``capped`` is ``None`` while no endpoint is there that says so.
-    """
-
-    model: str
-    capped: bool | None
-
-
-@attrs.frozen
-class BadRow:
-    """An entry of a listing that is wrong, and as much as it tells of the endpoint it speaks of.
-
-    ``endpoint_id`` and ``url`` are ``None`` where the entry has no valid one; entry ``index`` counts from 0.
-    """
-
-    problems: tuple[Problem, ...]
-    endpoint_id: EndpointId | None
-    url: Url | None
-    index: int
-
-
-@attrs.frozen
-class CheckedListing:
-    """A listing taken apart into what can be used and what is wrong, both in the order of the listing."""
-
-    endpoints: tuple[Endpoint, ...] = ()
-    bad: tuple[BadRow, ...] = ()
 
 
 # --- one request and what becomes of it

@@ -20,11 +20,11 @@ from scavenge.config import parse_run
 from scavenge.core.redaction import Redactor
 from scavenge.errors import ConfigError
 from scavenge.events import Event, SourceChanged
+from scavenge.listings import EndpointSpec, Listing
 from scavenge.plugin import EndpointSourceType, hookimpl
 from scavenge.plugins.manager import load_plugins
 from scavenge.testing import FleetPlan, SimulatedServer, open_http_fleet
 from scavenge.testing.engine import EngineSettings
-from scavenge.types import EndpointSpec, Listing
 
 
 @attrs.frozen

@@ -20,7 +20,7 @@ from scavenge.config import (
     dump,
     parse_run,
 )
-from scavenge.core.health import HealthSettings
+from scavenge.core.health_settings import HealthSettings
 from scavenge.core.plan import OrderSettings
 
 NAMES = st.text(min_size=1, max_size=8).filter(str.strip)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from scavenge.config import check_listing, pool_modes
 from scavenge.errors import SourceError
-from scavenge.types import ApiType, CheckedListing, Endpoint, EndpointSpec, Listing, PoolMode
+from scavenge.listings import CheckedListing, EndpointSpec, Listing, PoolMode
+from scavenge.types import ApiType, Endpoint
 
 ENVIRON = {"MY_KEY": "hunter2", "EMPTY": "", "BROKEN": "hunter2\n", "hf_hunter2": "x"}
 A = Endpoint(endpoint_id="a", model="m", url="http://h1/v1")

@@ -7,7 +7,8 @@ import orjson
 import pytest
 
 from scavenge.core.check_report import CheckReport, EndpointFinding, Machine, endpoint_table, machine_line
-from scavenge.core.health import EndpointHealth, HealthSettings
+from scavenge.core.health import EndpointHealth
+from scavenge.core.health_settings import HealthSettings
 from scavenge.core.limits.fixed import UNCAPPED_LIMIT, FixedSettings
 from scavenge.errors import Problem
 from scavenge.types import Busy, Failed, Healthy, Lost, Misrouted, Rejected, TimedOut

@@ -23,7 +23,8 @@ from scavenge.core.endpoints_view import (
     notes,
     redacted,
 )
-from scavenge.core.health import EndpointHealth, HealthSettings
+from scavenge.core.health import EndpointHealth
+from scavenge.core.health_settings import HealthSettings
 from scavenge.core.progress_view import WHY_CHARACTERS
 from scavenge.core.redaction import Redactor
 from scavenge.core.summary import Table

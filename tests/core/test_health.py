@@ -7,7 +7,9 @@ from random import Random
 import attrs
 import pytest
 
-from scavenge.core.health import UNDECIDED_S, EndpointHealth, HealthSettings, State
+from scavenge.core.health import EndpointHealth
+from scavenge.core.health_settings import UNDECIDED_S, HealthSettings
+from scavenge.core.health_state import State
 from scavenge.core.ramp import FIRST_ROOM
 from scavenge.core.trust import (
     FAILING_DOUBT,

@@ -9,7 +9,9 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from scavenge.core.health import EndpointHealth, HealthSettings, State
+from scavenge.core.health import EndpointHealth
+from scavenge.core.health_settings import HealthSettings
+from scavenge.core.health_state import State
 from scavenge.core.trust import Others
 from scavenge.types import Busy, Failed, Healthy, Lost, LostCause, Misrouted, Ok, Rejected, Reply, TimedOut
 

@@ -6,7 +6,9 @@ from random import Random
 
 import pytest
 
-from scavenge.core.health import EndpointHealth, HealthSettings, State
+from scavenge.core.health import EndpointHealth
+from scavenge.core.health_settings import HealthSettings
+from scavenge.core.health_state import State
 from scavenge.core.others import others_of
 from scavenge.core.trust import NOBODY, SHARE_KNOWN_AFTER, Others
 from scavenge.types import Busy, Failed, Healthy, Lost, Misrouted, Ok, Outcome, Rejected, Reply, TimedOut

@@ -13,7 +13,9 @@ from random import Random
 import attrs
 import pytest
 
-from scavenge.core.health import EndpointHealth, HealthSettings, State
+from scavenge.core.health import EndpointHealth
+from scavenge.core.health_settings import HealthSettings
+from scavenge.core.health_state import State
 from scavenge.core.others import others_of
 from scavenge.types import Failed, Healthy, Lost, Ok, Outcome, Reply
 

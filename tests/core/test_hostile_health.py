@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from scavenge.core.health import EndpointHealth, HealthSettings, State
+from scavenge.core.health import EndpointHealth
+from scavenge.core.health_settings import HealthSettings
+from scavenge.core.health_state import State
 from scavenge.types import Healthy, Lost, LostCause, Misrouted
 
 SETTINGS = HealthSettings()

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenge.core.roster import Added, Changed, Removed, Roster, never_listed, not_listed
-from scavenge.types import BadRow, CheckedListing, Endpoint, EndpointId, Url
+from scavenge.listings import BadRow, CheckedListing
+from scavenge.types import Endpoint, EndpointId, Url
 
 POOL = EndpointId("pool")
 

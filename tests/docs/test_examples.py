@@ -17,8 +17,8 @@ from scavenge.app.options import RunOptions
 from scavenge.app.parts import resolve
 from scavenge.config.endpoint_rows import check_listing
 from scavenge.config.load import parse_run
+from scavenge.listings import Listing
 from scavenge.testing import SimulatedFleet
-from scavenge.types import Listing
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)[^)]*\)")

@@ -17,7 +17,8 @@ from scavenge.app.options import DEFAULT_POLICY
 from scavenge.config.assemble import RUN_KEYS
 from scavenge.config.endpoint_rows import EndpointRow
 from scavenge.config.schema import EvalSettings, ImageSettings, RunSettings, SourceSettings, WorkerSettings
-from scavenge.core.health import HealthSettings, State
+from scavenge.core.health_settings import HealthSettings
+from scavenge.core.health_state import State
 from scavenge.core.limits.fixed import UNCAPPED_LIMIT
 from scavenge.core.plan import OrderSettings
 from scavenge.environments.chat import ChatSettings
@@ -131,7 +132,16 @@ def test_the_architecture_page_has_the_rule_of_every_room():
         told[room] = set(words(cell)) | (test_layers.GROUND if cell.startswith("the ground") else set())
     rules = {room: may_see for room, may_see in test_layers.MAY_SEE.items() if room}
     assert told == rules
-    assert test_layers.MAY_SEE[""] == {"errors", "types", "rollouts", "status", "plugin", "app", "runtime.ports"}
+    assert test_layers.MAY_SEE[""] == {
+        "errors",
+        "types",
+        "listings",
+        "rollouts",
+        "status",
+        "plugin",
+        "app",
+        "runtime.ports",
+    }
 
 
 def test_the_architecture_page_names_every_module_of_the_core_and_the_runtime():

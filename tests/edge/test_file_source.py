@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scavenge.edge.sources.file import FileSource, read_endpoints_file
 from scavenge.errors import SourceError
-from scavenge.types import Listing
+from scavenge.listings import Listing
 
 ROW = b'[[endpoint]]\nendpoint_id = "a"\nmodel = "m"\nurl = "http://h/v1"\n'
 

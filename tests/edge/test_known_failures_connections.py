@@ -13,7 +13,8 @@ from raw_server import RawServer, document, raw_server, reply, script_of
 import scavenge
 from scavenge.edge.http.dial import CROWD_S
 from scavenge.edge.model_http import HttpModelTransport
-from scavenge.types import Answer, EndpointSpec, Listing, Lost, LostCause, Ok
+from scavenge.listings import EndpointSpec, Listing
+from scavenge.types import Answer, Lost, LostCause, Ok
 
 CHAT = [{"role": "user", "content": "hi"}]
 

@@ -18,7 +18,7 @@ import trio
 from fleet_kit import Kit, Questions, open_kit
 
 import scavenge.runtime.pool
-from scavenge.core.health import HealthSettings
+from scavenge.core.health_settings import HealthSettings
 from scavenge.core.ledger import Lease, SlotLedger, Ticket
 from scavenge.events import LeasesRevoked
 from scavenge.testing import (

@@ -12,11 +12,12 @@ import orjson
 import trio
 
 from scavenge.config.endpoint_rows import check_listing, pool_modes
-from scavenge.core.health import HealthSettings
+from scavenge.core.health_settings import HealthSettings
 from scavenge.core.limits.fixed import Fixed, FixedSettings
 from scavenge.core.plan import OrderSettings, Plan
 from scavenge.core.retry import RetrySettings
 from scavenge.events import Event
+from scavenge.listings import Listing
 from scavenge.rollouts import Example, Rollout
 from scavenge.runtime.fleet import Fleet, FleetPorts, FleetSettings, open_fleet
 from scavenge.runtime.pool import Pool
@@ -27,7 +28,7 @@ from scavenge.runtime.session import RequestSettings, SessionPorts
 from scavenge.runtime.sink import Sink
 from scavenge.runtime.sources import NamedSource, lent
 from scavenge.testing.fleet import SimulatedFleet
-from scavenge.types import Endpoint, EndpointId, Json, Listing
+from scavenge.types import Endpoint, EndpointId, Json
 
 POOL = EndpointId("sim")
 

@@ -13,9 +13,10 @@ import trio.testing
 from scavenge.core.roster import Change
 from scavenge.errors import Problem, leaves
 from scavenge.events import Event, SourceChanged
+from scavenge.listings import BadRow, CheckedListing, Listing
 from scavenge.runtime.poller import Poller
 from scavenge.runtime.sources import NamedSource
-from scavenge.types import BadRow, CheckedListing, Endpoint, EndpointId, Listing, Url
+from scavenge.types import Endpoint, EndpointId, Url
 
 STANDS = "; the last good listing, 1 endpoint, stands"
 

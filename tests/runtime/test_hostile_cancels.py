@@ -10,7 +10,7 @@ from fleet_kit import Kit, Questions, open_kit
 from test_network_lost import slow
 from trio.testing import MockClock
 
-from scavenge.core.health import HealthSettings
+from scavenge.core.health_settings import HealthSettings
 from scavenge.runtime.run import RunLimits
 from scavenge.testing.fleet import SimulatedFleet
 

@@ -9,7 +9,8 @@ from fleet_kit import open_kit
 from tampered import Tampered, url
 from test_network_lost import ejected, play, slow, whole
 
-from scavenge.core.health import HealthSettings, State
+from scavenge.core.health_settings import HealthSettings
+from scavenge.core.health_state import State
 from scavenge.core.roster import Added, Changed, Removed
 from scavenge.events import HealthChanged, NetworkBack, NetworkLost
 from scavenge.runtime.run import RunLimits

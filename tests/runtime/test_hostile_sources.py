@@ -8,7 +8,7 @@ import pytest
 import trio
 from source_kit import Heard, Scripted
 
-from scavenge.types import Listing
+from scavenge.listings import Listing
 
 
 class Flips:

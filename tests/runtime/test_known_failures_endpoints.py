@@ -14,7 +14,8 @@ import trio.testing
 from fleet_kit import NO_RETRIES, Kit, Questions, open_kit
 from tampered import Tampered, url
 
-from scavenge.core.health import HealthSettings, State
+from scavenge.core.health_settings import HealthSettings
+from scavenge.core.health_state import State
 from scavenge.core.ledger import Ask
 from scavenge.core.retry import RetrySettings
 from scavenge.events import EndpointDraining, HealthChanged, LeasesRevoked

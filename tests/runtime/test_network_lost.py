@@ -6,7 +6,7 @@ import trio
 from cable import Cable
 from fleet_kit import POOL, Kit, Questions, open_kit
 
-from scavenge.core.health import HealthSettings
+from scavenge.core.health_settings import HealthSettings
 from scavenge.core.retry import RetrySettings
 from scavenge.events import HealthChanged, LeasesRevoked, NetworkBack, NetworkLost, PoolWaiting
 from scavenge.runtime.run import RunLimits

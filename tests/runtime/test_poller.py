@@ -9,8 +9,8 @@ from source_kit import STANDS, Heard, Mortal, Scripted, endpoint
 
 from scavenge.core.roster import Added, Changed, Removed
 from scavenge.errors import ConfigError, PluginError, SourceError
+from scavenge.listings import Listing
 from scavenge.status import SourceStatus
-from scavenge.types import Listing
 
 # --- the start
 

@@ -11,7 +11,8 @@ import attrs
 import pytest
 import trio
 
-from scavenge.core.health import HealthSettings, State
+from scavenge.core.health_settings import HealthSettings
+from scavenge.core.health_state import State
 from scavenge.core.ledger import Ask
 from scavenge.core.limits.fixed import UNCAPPED_LIMIT, Fixed, FixedSettings
 from scavenge.core.roster import Added

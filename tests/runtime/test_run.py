@@ -8,7 +8,7 @@ import pytest
 import trio
 from fleet_kit import NO_RETRIES, POOL, Questions, open_kit
 
-from scavenge.core.health import HealthSettings
+from scavenge.core.health_settings import HealthSettings
 from scavenge.core.retry import RetrySettings
 from scavenge.errors import CircuitBroken, ConfigError, EnvironmentBroken, NoEndpointsError, ScavengeError
 from scavenge.events import (

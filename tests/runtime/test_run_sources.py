@@ -10,11 +10,11 @@ import trio
 from fleet_kit import Questions, open_kit
 
 from scavenge.events import EndpointChanged, EndpointJoined, HealthChanged, SourceChanged
+from scavenge.listings import Listing
 from scavenge.runtime.sources import NamedSource, lent
 from scavenge.testing.engine import EngineSettings
 from scavenge.testing.fleet import SimulatedFleet
 from scavenge.testing.served import SimulatedServer
-from scavenge.types import Listing
 
 
 def fleet() -> SimulatedFleet:

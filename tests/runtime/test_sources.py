@@ -13,10 +13,10 @@ from source_kit import STANDS, Caught, Heard, Mortal, Scripted, endpoint
 
 from scavenge.core.roster import Added, Change
 from scavenge.errors import ConfigError, PluginError, SourceError
+from scavenge.listings import Listing
 from scavenge.runtime.sources import NamedSource, use_source
 from scavenge.status import SourceStatus
 from scavenge.testing.sweep import cancel_at_every_step
-from scavenge.types import Listing
 
 # --- sources that die
 

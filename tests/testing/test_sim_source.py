@@ -7,8 +7,8 @@ import pytest
 import trio
 from sim_until import until
 
+from scavenge.listings import EndpointSpec
 from scavenge.testing import SimulatedConfig, open_simulated
-from scavenge.types import EndpointSpec
 
 
 async def test_its_servers_are_there_while_it_is_open():

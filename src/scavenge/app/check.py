@@ -22,7 +22,7 @@ from scavenge.config.plugin_keys import structure_plugin
 from scavenge.config.schema import RunSettings
 from scavenge.core.check_report import CheckReport, EndpointFinding, Machine, endpoint_table, machine_line
 from scavenge.core.documents import DocumentError, parse_toml
-from scavenge.core.health import HealthSettings
+from scavenge.core.health_settings import HealthSettings
 from scavenge.core.limits.fixed import FixedSettings
 from scavenge.core.redaction import Redactor
 from scavenge.core.roster import Roster

@@ -17,9 +17,10 @@ from scavenge.config.endpoint_rows import check_listing, pool_modes
 from scavenge.core.redaction import Redactor
 from scavenge.core.roster import Roster, never_listed, not_listed
 from scavenge.errors import Problem, SourceError
+from scavenge.listings import Listing
 from scavenge.runtime.ports import EndpointSource
 from scavenge.runtime.sources import NamedSource, told, use_source
-from scavenge.types import Endpoint, EndpointId, Listing
+from scavenge.types import Endpoint, EndpointId
 
 SOURCE_WITHIN_S = 15.0
 """How long a source may take to open and to answer."""

@@ -39,7 +39,7 @@ from scavenge.core.endpoints_view import (
     notes,
     redacted,
 )
-from scavenge.core.health import HealthSettings
+from scavenge.core.health_settings import HealthSettings
 from scavenge.core.naming import shown, suggestion
 from scavenge.edge.console import Drawing, Screen
 from scavenge.edge.console_table import table_text
@@ -50,11 +50,12 @@ from scavenge.edge.sources.file import read_endpoints_file
 from scavenge.environments.references import importable
 from scavenge.errors import ConfigError, NoEndpointsError, Problem, SourceError, UsageError, single_error
 from scavenge.events import Event
+from scavenge.listings import CheckedListing, Listing
 from scavenge.runtime.fleet import Fleet, FleetPorts, FleetSettings, open_fleet
 from scavenge.runtime.member import PROBE_WITHIN_S
 from scavenge.runtime.shutdown import signals_end_the_run
 from scavenge.status import FleetStatus
-from scavenge.types import CheckedListing, Endpoint, EndpointId, Listing
+from scavenge.types import Endpoint, EndpointId
 
 PROBE_EVERY_S = 5.0
 """How often an endpoint that is well is probed at least: a run hears of a death from its requests, here are none."""

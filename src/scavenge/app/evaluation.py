@@ -51,6 +51,7 @@ from scavenge.errors import (
     single_error,
 )
 from scavenge.events import Event, Observer, RunStarted, Warned
+from scavenge.listings import CheckedListing, Listing
 from scavenge.runtime.fleet import Fleet, FleetPorts, FleetSettings, open_fleet
 from scavenge.runtime.run import Run, RunLimits
 from scavenge.runtime.runner import EvalRun
@@ -58,7 +59,7 @@ from scavenge.runtime.session import SessionPorts
 from scavenge.runtime.shutdown import signals_end_the_run
 from scavenge.runtime.sink import Sink
 from scavenge.runtime.watchdog import open_watchdog
-from scavenge.types import CheckedListing, Endpoint, Listing
+from scavenge.types import Endpoint
 
 SUMMARY_EVERY_S = 10.0
 READING_THREADS = 4

@@ -29,6 +29,7 @@ from scavenge.edge.machine import raise_descriptor_limit
 from scavenge.edge.model_http import HttpModelClient, HttpModelTransport
 from scavenge.errors import UsageError
 from scavenge.events import Observer
+from scavenge.listings import CheckedListing, Listing
 from scavenge.runtime.dispatcher import HeldLease
 from scavenge.runtime.fleet import Fleet, FleetPorts, open_fleet
 from scavenge.runtime.member import Member
@@ -37,17 +38,7 @@ from scavenge.runtime.ports import EndpointSource, ModelClient
 from scavenge.runtime.session import RequestSettings, Session, SessionPorts
 from scavenge.runtime.watchdog import Watchdog
 from scavenge.status import FleetStatus, PoolStatus
-from scavenge.types import (
-    CheckedListing,
-    Completion,
-    Endpoint,
-    Json,
-    Listing,
-    Messages,
-    Ok,
-    Outcome,
-    Reply,
-)
+from scavenge.types import Completion, Endpoint, Json, Messages, Ok, Outcome, Reply
 
 
 @attrs.frozen(eq=False)

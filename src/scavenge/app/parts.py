@@ -24,12 +24,13 @@ from scavenge.edge.sources.file import FileSourceConfig, read_endpoints_file
 from scavenge.environments.loader import EnvironmentLoader
 from scavenge.environments.references import importable
 from scavenge.errors import ConfigError, PluginError, Problem, SourceError
+from scavenge.listings import EndpointSpec, Listing
 from scavenge.plugin import EndpointSourceType
 from scavenge.plugins.manager import load_plugins
 from scavenge.plugins.registry import Registry
 from scavenge.runtime.ports import AdmissionPolicy, Environment
 from scavenge.runtime.sources import NamedSource
-from scavenge.types import Endpoint, EndpointSpec, Listing
+from scavenge.types import Endpoint
 
 
 @attrs.frozen(eq=False)

@@ -19,11 +19,12 @@ from scavenge.config.problems import Where
 from scavenge.config.schema import PolicySettings, RunSettings
 from scavenge.edge.sources.file import FileSource
 from scavenge.errors import ConfigError, SourceError, UsageError, single_error
+from scavenge.listings import Listing
 from scavenge.plugins.manager import load_plugins
 from scavenge.runtime.fleet import FleetSettings
 from scavenge.runtime.ports import AdmissionPolicy, EndpointSource
 from scavenge.runtime.sources import NamedSource, lent
-from scavenge.types import Endpoint, EndpointId, Listing
+from scavenge.types import Endpoint, EndpointId
 
 SHORTEST_INTERVAL_S = 0.1
 """As short as ``elastic_poll_interval`` may be."""

@@ -23,8 +23,9 @@ from scavenge.core.tally import History, Tally
 from scavenge.edge.results import mend, scan
 from scavenge.edge.run_folder import RunFolder
 from scavenge.errors import ConfigError, EnvironmentBroken, Problem, ResultsError
+from scavenge.listings import PoolMode
 from scavenge.runtime.ports import Threads
-from scavenge.types import Endpoint, EndpointId, PoolMode
+from scavenge.types import Endpoint, EndpointId
 
 MODEL = "model"
 Identity = dict[str, dict[str, object]]

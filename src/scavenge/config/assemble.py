@@ -24,7 +24,7 @@ from scavenge.config.schema import (
     SourceSettings,
     WorkerSettings,
 )
-from scavenge.core.health import HealthSettings
+from scavenge.core.health_settings import HealthSettings
 from scavenge.core.plan import OrderSettings
 from scavenge.core.urls import has_password
 from scavenge.errors import Problem

@@ -22,17 +22,8 @@ from scavenge.config.schema import NonEmpty, VariableName
 from scavenge.core.naming import shown
 from scavenge.core.urls import check_proxy
 from scavenge.errors import SourceError
-from scavenge.types import (
-    ApiType,
-    BadRow,
-    CheckedListing,
-    Endpoint,
-    EndpointId,
-    EndpointSpec,
-    Listing,
-    PoolMode,
-    Url,
-)
+from scavenge.listings import BadRow, CheckedListing, EndpointSpec, Listing, PoolMode
+from scavenge.types import ApiType, Endpoint, EndpointId, Url
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A header's name: RFC 9110, section 5.6.2."""

@@ -13,7 +13,8 @@ import attrs
 
 from scavenge.config.problems import Fault
 from scavenge.core.naming import listed, shown
-from scavenge.types import EndpointId, PoolMode, Url
+from scavenge.listings import PoolMode
+from scavenge.types import EndpointId, Url
 
 
 @attrs.frozen

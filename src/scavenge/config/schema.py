@@ -16,7 +16,7 @@ import attrs
 from attrs import validators
 
 from scavenge.config.problems import Where
-from scavenge.core.health import HealthSettings
+from scavenge.core.health_settings import HealthSettings
 from scavenge.core.naming import shown
 from scavenge.core.plan import OrderSettings
 from scavenge.types import EndpointId, Json, Url

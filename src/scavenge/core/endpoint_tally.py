@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from scavenge.core.health import State
+from scavenge.core.health_state import State
 from scavenge.core.summary import EndpointSummary
 from scavenge.events import (
     AttemptDropped,

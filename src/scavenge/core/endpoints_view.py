@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from scavenge.core.figures import duration, without_numbers
-from scavenge.core.health import UNANSWERED_WHY, State
+from scavenge.core.health_state import UNANSWERED_WHY, State
 from scavenge.core.naming import one_line
 from scavenge.core.progress_view import TAKES_WORK, WHY_CHARACTERS
 from scavenge.core.summary import Table

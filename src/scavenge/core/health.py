@@ -17,17 +17,11 @@ from typing import assert_never
 import attrs
 
 from scavenge.core.backoff import equal_jitter_s
-from scavenge.core.health_settings import HealthSettings
-from scavenge.core.health_state import OPEN, WORKING, State
+from scavenge.core.health_settings import UNDECIDED_S, HealthSettings
+from scavenge.core.health_state import OPEN, UNANSWERED_WHY, WORKING, State
 from scavenge.core.ramp import Ramp
 from scavenge.core.trust import FAILING_PAUSE_MAX_S, FIRST_BACKOFF_S, NOBODY, SHORTAGE_PAUSE_MAX_S, Others, Trust
 from scavenge.types import Busy, Failed, Healthy, Lost, LostCause, Misrouted, Ok, Outcome, Rejected, TimedOut
-
-__all__ = ["EndpointHealth", "HealthSettings", "State"]
-
-UNANSWERED_WHY = "has not answered a probe yet"
-UNDECIDED_S = 2.0
-"""When a silent endpoint is probed again while nobody knows yet whose fault the silence is."""
 
 
 @attrs.define
@@ -217,7 +211,7 @@ class EndpointHealth:
         return self.next_probe_at is not None and self.next_probe_at <= now
 
     def on_removed(self, now: float) -> None:
-        """The endpoint is no longer listed: find out at once whether what runs there can still end well."""
+        """It is no longer listed: find out at once whether what runs there can still end well."""
         self.removed = True
         self._probe_at(now)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import attrs
 
+UNDECIDED_S = 2.0
+"""When a silent endpoint is probed again while nobody knows yet whose fault the silence is."""
+
 
 @attrs.frozen
 class HealthSettings:

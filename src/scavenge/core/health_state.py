@@ -30,3 +30,6 @@ WORKING = (State.LIVE, State.PROBATION)
 """Those that are given work."""
 OPEN = (*WORKING, State.PAUSED)
 """Those in which nothing speaks against giving work, be it a moment later."""
+
+UNANSWERED_WHY = "has not answered a probe yet"
+"""Why an endpoint is in its first state."""

@@ -13,8 +13,6 @@ from scavenge.core.health_state import OPEN
 from scavenge.core.trust import NOBODY, Others
 from scavenge.types import Failed, Lost, Outcome, TimedOut
 
-__all__ = ["others_of"]
-
 
 def others_of(health: EndpointHealth, healths: Iterable[EndpointHealth], outcome: Outcome) -> Others:
     """Those of *healths* but *health* itself; looked at only where *outcome* is compared with what others do."""

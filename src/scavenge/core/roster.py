@@ -23,7 +23,8 @@ from typing import TypeAlias
 import attrs
 
 from scavenge.errors import Problem
-from scavenge.types import BadRow, CheckedListing, Endpoint, EndpointId, Url
+from scavenge.listings import BadRow, CheckedListing
+from scavenge.types import Endpoint, EndpointId, Url
 
 MISSING_UNTIL_GONE = 2
 """Listings in a row that must lack an endpoint before it counts as removed."""

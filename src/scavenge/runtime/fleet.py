@@ -14,7 +14,7 @@ from random import Random
 import attrs
 import trio
 
-from scavenge.core.health import HealthSettings
+from scavenge.core.health_settings import HealthSettings
 from scavenge.core.roster import Added, Change, Changed, Removed, never_listed, not_listed
 from scavenge.errors import ConfigError, single_error
 from scavenge.events import Observer, PoolWaiting

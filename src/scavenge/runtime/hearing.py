@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from scavenge.core.health import State
+from scavenge.core.health_state import State
 from scavenge.core.network import Verdict
 from scavenge.core.others import others_of
 from scavenge.runtime.member import Member

@@ -11,7 +11,8 @@ from typing import Protocol
 import attrs
 import trio
 
-from scavenge.core.health import EndpointHealth, State
+from scavenge.core.health import EndpointHealth
+from scavenge.core.health_state import State
 from scavenge.core.network import remote_host
 from scavenge.core.pace import Pace
 from scavenge.runtime.ports import AdmissionPolicy, ModelClient

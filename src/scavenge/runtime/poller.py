@@ -20,9 +20,10 @@ from scavenge.core.figures import duration, without_numbers
 from scavenge.core.roster import Change, Roster
 from scavenge.errors import ConfigError, PluginError, Problem
 from scavenge.events import Observer, SourceChanged
+from scavenge.listings import BadRow, CheckedListing, Listing
 from scavenge.runtime.sources import ANSWER_WITHIN_S, NamedSource, Report, SourceKeeper, Troubled, told
 from scavenge.status import SourceStatus
-from scavenge.types import BadRow, CheckedListing, Endpoint, Listing
+from scavenge.types import Endpoint
 
 CheckListing: TypeAlias = Callable[[Listing, Sequence[Endpoint]], CheckedListing]
 """Checks the rows of a listing, given the endpoints that are present. May raise :class:`SourceError`."""

@@ -17,7 +17,9 @@ from random import Random
 import attrs
 import trio
 
-from scavenge.core.health import EndpointHealth, HealthSettings, State
+from scavenge.core.health import EndpointHealth
+from scavenge.core.health_settings import HealthSettings
+from scavenge.core.health_state import State
 from scavenge.core.ledger import Ask, SlotLedger
 from scavenge.core.network import remote_host
 from scavenge.core.roster import not_listed

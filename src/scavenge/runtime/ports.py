@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from scavenge.listings import Listing
 from scavenge.rollouts import Example, Rollout
-from scavenge.types import Answer, ChatRequest, Completion, Endpoint, Healthy, Listing, Messages, Outcome
+from scavenge.types import Answer, ChatRequest, Completion, Endpoint, Healthy, Messages, Outcome
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ import trio
 from scavenge.core.backoff import equal_jitter_s
 from scavenge.core.naming import one_line
 from scavenge.errors import SourceError, leaves
+from scavenge.listings import Listing
 from scavenge.runtime.ports import EndpointSource
-from scavenge.types import Listing
 
 OPEN_WITHIN_S = 60.0
 """How long a source may take to open."""

@@ -24,13 +24,14 @@ from scavenge.core.chat import ReplyReader, encode_request
 from scavenge.core.errorbody import Wording
 from scavenge.core.modellist import outcome_of_probe
 from scavenge.errors import UsageError, single_error
+from scavenge.listings import Listing
 from scavenge.testing import faults, wire
 from scavenge.testing.lister import Lister
 from scavenge.testing.model import reply_to
 from scavenge.testing.node import Bell, Node, check_servers, make_hosts
 from scavenge.testing.script import run_script
 from scavenge.testing.served import GarbageReply, Generation, Refusal, SimulatedServer, Truth
-from scavenge.types import Answer, ApiType, ChatRequest, Endpoint, Healthy, Listing, Lost, LostCause, Outcome, Rejected
+from scavenge.types import Answer, ApiType, ChatRequest, Endpoint, Healthy, Lost, LostCause, Outcome, Rejected
 
 _JSON = {"content-type": "application/json"}
 

@@ -16,9 +16,9 @@ import attrs
 import trio
 
 from scavenge.errors import SourceError
+from scavenge.listings import EndpointSpec, Listing
 from scavenge.testing import faults
 from scavenge.testing.node import Node, rows_of
-from scavenge.types import EndpointSpec, Listing
 
 
 @attrs.define(eq=False)

@@ -17,12 +17,12 @@ import attrs
 import trio
 
 from scavenge.errors import ConfigError, Problem
+from scavenge.listings import EndpointSpec
 from scavenge.testing import faults
 from scavenge.testing.grammar import FLEET
 from scavenge.testing.host import Host
 from scavenge.testing.model import SimulatedReply
 from scavenge.testing.served import Generation, Refusal, SimulatedServer
-from scavenge.types import EndpointSpec
 
 
 class Bell:

@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from scavenge.errors import UsageError, single_error
+from scavenge.listings import EndpointSpec, Listing
 from scavenge.testing import faults
 from scavenge.testing.connection import serve_connection
 from scavenge.testing.host import Host
@@ -25,7 +26,6 @@ from scavenge.testing.lister import Lister
 from scavenge.testing.node import Node, check_servers, make_hosts
 from scavenge.testing.script import run_script
 from scavenge.testing.served import SimulatedServer, Truth
-from scavenge.types import EndpointSpec, Listing
 
 _LOOPBACK = "127.0.0.1"
 _BACKLOG = 1024

@@ -15,7 +15,7 @@ import trio
 from scavenge.core.documents import DocumentError, endpoint_tables, parse_toml
 from scavenge.core.naming import one_line
 from scavenge.errors import SourceError
-from scavenge.types import Listing
+from scavenge.listings import Listing
 
 _REPLACE = "write a new file beside it and rename that over it"
 
