@@ -138,8 +138,8 @@ async def test_a_pool_that_begins_without_an_endpoint_is_told_once(autojump_cloc
 
 
 async def test_a_short_wait_is_not_worth_telling(autojump_clock):
-    async with watched("t=10 busy ep1 retry_after=1.5") as pool:
-        await trio.sleep(10)
+    async with watched("t=10 busy ep1 retry_after=1.5 for=1") as pool:
+        await trio.sleep(10.5)
         await pool.pool.chat(ASK)
         await trio.sleep(10)
     assert pool.told(AttemptStarted)[1:]
