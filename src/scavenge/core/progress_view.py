@@ -13,6 +13,7 @@ from collections import deque
 import attrs
 
 from scavenge.core.figures import duration
+from scavenge.core.health_state import WORKING
 from scavenge.core.naming import listed, one_line
 from scavenge.events import (
     AttemptDropped,
@@ -42,8 +43,8 @@ ROLLOUTS_WINDOW_S = 300.0
 """Over what time the rate behind the estimated end is averaged."""
 WHY_CHARACTERS = 160
 SOURCES_SHOWN = 3
-TAKES_WORK = frozenset({"live", "probation"})
-"""Names of the states in :mod:`scavenge.core.health` in which an endpoint is given work."""
+TAKES_WORK = frozenset(state.value for state in WORKING)
+"""Names of the states in which an endpoint is given work."""
 
 
 @attrs.define

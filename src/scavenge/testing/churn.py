@@ -102,7 +102,7 @@ def random_churn(random_seed: int, settings: ChurnSettings | None = None) -> Chu
     servers: list[SimulatedServer] = []
     steps = list(_listing(chance, settings))
     for name in names:
-        own = Random(f"{random_seed} churn {name}")  # noqa: S311
+        own = Random(f"{random_seed} churn {name}")  # noqa: S311 - a simulation, no secret
         engine = random_engine(own, settings.token_s)
         servers.append(SimulatedServer(name, engine, max_concurrent=engine.slots if settings.capped else None))
         if name not in steady:
