@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "scavenge"
-GROUND = {"errors", "types", "listings", "rollouts", "status", "events"}
+GROUND = {"errors", "types", "listings", "rollouts", "status", "signals", "events"}
 MAY_SEE: dict[str, set[str]] = {
     "errors": set(),
     "types": {"errors"},
     "listings": {"errors", "types"},
     "rollouts": {"types"},
-    "status": {"types"},
+    "status": {"types", "signals"},
+    "signals": set(),
     "events": {"errors", "types", "rollouts", "status"},
     "core": GROUND | {"core"},
     "runtime": GROUND | {"core", "runtime"},

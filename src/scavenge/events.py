@@ -86,6 +86,38 @@ class HealthChanged:
 
 
 @attrs.frozen
+class LimitMoved:
+    """An endpoint's gate allows another number of requests in flight, because of ``reason`` (see its policy)."""
+
+    endpoint_id: EndpointId
+    url: Url
+    old: int
+    new: int
+    reason: str
+    in_flight: int
+    """How many there were at that moment."""
+    goodput: float | None = None
+    """Tokens per second, as the gate saw them last."""
+    queue: float | None = None
+    """Requests that the gate takes to be queueing in the server."""
+    elasticity: float | None = None
+    """What part of one per cent one per cent more in flight would bring."""
+
+
+@attrs.frozen
+class SessionsMoved:
+    """A pool's session gate allows more or less than before, because of ``reason``."""
+
+    endpoint_id: EndpointId
+    live: int
+    reason: str
+    limit: int | None = None
+    """How many sessions may be live, where their number is bounded."""
+    budget_tokens: float | None = None
+    """How many tokens their contexts may have together, where that is bounded."""
+
+
+@attrs.frozen
 class LeasesRevoked:
     """The leases on a lost endpoint were ended."""
 
@@ -194,6 +226,7 @@ class EvalGaveUp:
 Event: TypeAlias = (
     "RunStarted | EvalSized | RunStopping"
     " | EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft | HealthChanged | LeasesRevoked"
+    " | LimitMoved | SessionsMoved"
     " | NetworkLost | NetworkBack | SourceChanged | AttemptStarted | AttemptEnded | AttemptDropped"
     " | RolloutStarted | RolloutFinished | PoolWaiting | EvalGaveUp | Stalled | Warned"
 )

@@ -20,24 +20,31 @@ from scavenge.errors import InfrastructureError, SourceError
 from scavenge.listings import EndpointSpec, Listing
 from scavenge.rollouts import Example, Rollout
 from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, Environment, ModelSession
+from scavenge.signals import Ended, Ending, Flow, GateView, ServerLoad, WarmStart
 from scavenge.types import CapChanged, Json
 
 __all__ = [
     "AdmissionPolicy",
     "AdmissionPolicyType",
     "CapChanged",
+    "Ended",
+    "Ending",
     "EndpointSource",
     "EndpointSourceType",
     "EndpointSpec",
     "Environment",
     "EnvironmentType",
     "Example",
+    "Flow",
+    "GateView",
     "InfrastructureError",
     "Listing",
     "ModelSession",
     "Rollout",
     "Scorer",
+    "ServerLoad",
     "SourceError",
+    "WarmStart",
     "hookimpl",
     "hookspec",
     "scavenge_admission_policies",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import attrs
 
+from scavenge.signals import GateView
 from scavenge.types import EndpointId, Url
 
 
@@ -35,6 +36,8 @@ class EndpointStatus:
     """Those of them that were not ``ok``."""
     probe_s: float | None = None
     """How long its last answered probe took."""
+    gate: GateView | None = None
+    """What its admission policy says; ``limit`` may be lower, for the endpoint's health, cap or quota."""
 
 
 @attrs.frozen
@@ -57,12 +60,34 @@ class WaitingStatus:
 
 
 @attrs.frozen
+class SessionsStatus:
+    """How the sessions of a pool are doing, and what their gate allows."""
+
+    policy: str
+    live: int
+    """Sessions that have their place."""
+    waiting: int
+    """Sessions that wait at the door."""
+    paused: int = 0
+    """Sessions that have their place and wait between two calls."""
+    limit: int | None = None
+    """How many sessions may be live; ``None``: it is not their number that is bounded."""
+    context_tokens: float = 0.0
+    """Tokens of all contexts that count."""
+    budget_tokens: float | None = None
+    reason: str = ""
+    """Why the gate allows what it does, in a few words."""
+
+
+@attrs.frozen
 class PoolStatus:
     """How a pool is doing; ``waiting`` counts the requests that wait for slots."""
 
     endpoint_id: EndpointId
     endpoints: tuple[EndpointStatus, ...]
     waiting: int
+    sessions: SessionsStatus | None = None
+    """``None`` while no session has asked for a place."""
 
 
 @attrs.frozen

@@ -81,6 +81,8 @@ class Usage:
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    """How many of the prompt's tokens the server found in its prefix cache."""
 
 
 @attrs.frozen
@@ -201,6 +203,8 @@ class Answer:
 
     outcome: Outcome
     first_byte_s: float | None = None
+    cached: bool = False
+    """Whether something before the engine says that it had the whole reply in a cache."""
 
 
 @attrs.frozen

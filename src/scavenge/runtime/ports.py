@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from scavenge.core.flow import Stream
 from scavenge.listings import Listing
 from scavenge.rollouts import Example, Rollout
+from scavenge.signals import ServerLoad
 from scavenge.types import Answer, ChatRequest, Completion, Endpoint, Healthy, Messages, Outcome
 
 T = TypeVar("T")
@@ -40,15 +42,20 @@ class ModelClient(Protocol):
         """When its host last gave any sign: a byte, or a connection that it took, refused or reset."""
         ...
 
-    async def ask(self, request: ChatRequest) -> Answer:
+    async def ask(self, request: ChatRequest, stream: Stream | None = None) -> Answer:
         """Send one request and wait for the whole reply. What goes wrong is an outcome, never an exception.
 
-        Cancellation closes the connection, so that the server stops generating.
+        What comes of a streamed reply is noted in *stream* as it comes. Cancellation closes the connection, so that the
+        server stops generating.
         """
         ...
 
     async def probe(self, path: str) -> Healthy | Outcome:
         """Ask ``GET {url}{path}`` whether the server is there and lists the model; the caller sets the deadline."""
+        ...
+
+    async def read_load(self) -> ServerLoad | None:
+        """The server's own figures, as far as it tells any; ``None``: it tells none. The caller sets the deadline."""
         ...
 
     def close(self) -> None:
@@ -133,10 +140,15 @@ class Threads(Protocol):
 
 
 class AdmissionPolicy(Protocol):
-    """Decides how many requests one endpoint may have in flight. Pure: it is told what happens and what time it is."""
+    """Decides how many requests one endpoint may have in flight. Pure: it is told what happens and what time it is.
+
+    A policy may have two things more. ``wants_load = True`` has it hear of :class:`scavenge.signals.ServerLoad`, which
+    is read from the server every few seconds. ``view(now) -> GateView`` says what it knows, for people and for the
+    gates of endpoints that join later; without it only the limit is shown.
+    """
 
     def observe(self, event: Any, now: float) -> None:
-        """Hear of something that happened on the endpoint, such as :class:`scavenge.types.CapChanged`.
+        """Hear of something that happened on the endpoint; :mod:`scavenge.signals` says what, and in which order.
 
         An event of a kind that it does not know is ignored.
         """
@@ -147,5 +159,8 @@ class AdmissionPolicy(Protocol):
         ...
 
     def next_wake_at(self, now: float) -> float | None:
-        """When the limit may change by itself; ``None``: only after the next event."""
+        """When to be told of the :class:`scavenge.signals.Flow` since the last time; ``None``: not yet.
+
+        It is told nothing while nothing is in flight. After it was told, the next instant must lie in the future.
+        """
         ...
