@@ -17,12 +17,15 @@ class Silent:
     def open_client(self, endpoint: Endpoint) -> Silent:
         return self
 
-    async def ask(self, request: object) -> object:
+    async def ask(self, request: object, stream: object = None) -> object:
         raise AssertionError("a check asks for no sample")
 
     async def probe(self, path: str) -> Healthy:
         await trio.sleep_forever()
         return Healthy()
+
+    async def read_load(self) -> None:
+        raise AssertionError("a check asks for no figures")
 
     def close(self) -> None:
         self.closed += 1

@@ -7,7 +7,9 @@ import math
 import attrs
 import trio
 
+from scavenge.core.flow import Stream
 from scavenge.runtime.ports import ModelClient
+from scavenge.signals import ServerLoad
 from scavenge.testing.fleet import SimulatedFleet
 from scavenge.types import Answer, ChatRequest, Endpoint, Healthy, Lost, LostCause, Outcome
 
@@ -63,7 +65,7 @@ class FarClient:
     def reached_at(self) -> float:
         return min(self.inner.reached_at, math.inf if self.cable.pulled_at is None else self.cable.pulled_at)
 
-    async def ask(self, request: ChatRequest) -> Answer:
+    async def ask(self, request: ChatRequest, stream: Stream | None = None) -> Answer:
         cable = self.cable
         with trio.move_on_after(CONNECT_WITHIN_S) as connecting:
             await cable.wait_plugged()
@@ -72,7 +74,7 @@ class FarClient:
         with trio.CancelScope() as scope:
             cable._waits[scope] = request.idle_timeout_s
             try:
-                answer = await self.inner.ask(request)
+                answer = await self.inner.ask(request, stream)
                 await cable.wait_plugged()
                 return answer
             finally:
@@ -82,6 +84,10 @@ class FarClient:
     async def probe(self, path: str) -> Healthy | Outcome:
         await self.cable.wait_plugged()
         return await self.inner.probe(path)
+
+    async def read_load(self) -> ServerLoad | None:
+        await self.cable.wait_plugged()
+        return await self.inner.read_load()
 
     def close(self) -> None:
         self.inner.close()

@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable
 
 import attrs
 
+from scavenge.core.flow import Stream
 from scavenge.runtime.ports import ModelClient
+from scavenge.signals import ServerLoad
 from scavenge.testing.fleet import SimulatedFleet
 from scavenge.types import Answer, ChatRequest, Endpoint, Healthy, Outcome
 
@@ -51,13 +53,16 @@ class TamperedClient:
     def reached_at(self) -> float:
         return self.inner.reached_at
 
-    async def ask(self, request: ChatRequest) -> Answer:
+    async def ask(self, request: ChatRequest, stream: Stream | None = None) -> Answer:
         ask = self.transport.asks.get(self.name)
-        return await (self.inner.ask(request) if ask is None else ask(self.inner, request))
+        return await (self.inner.ask(request, stream) if ask is None else ask(self.inner, request))
 
     async def probe(self, path: str) -> Healthy | Outcome:
         probe = self.transport.probes.get(self.name)
         return await (self.inner.probe(path) if probe is None else probe(self.inner, path))
+
+    async def read_load(self) -> ServerLoad | None:
+        return await self.inner.read_load()
 
     def close(self) -> None:
         self.inner.close()

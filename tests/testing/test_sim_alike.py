@@ -16,10 +16,12 @@ from trio.testing import MockClock
 
 from scavenge.edge.model_http import HttpModelTransport
 from scavenge.runtime.ports import ModelTransport
+from scavenge.signals import ServerLoad
 from scavenge.testing import EngineSettings, FleetPlan, SimulatedFleet, SimulatedServer, faults, open_http_fleet
+from scavenge.testing.batching_settings import BatchingSettings
 from scavenge.testing.model import reply_to
 from scavenge.testing.node import Node
-from scavenge.types import Answer, ApiType, ChatRequest, Endpoint, EndpointId, Healthy, Ok, Outcome, Url
+from scavenge.types import Answer, ApiType, ChatRequest, Endpoint, EndpointId, Healthy, Ok, Outcome, Url, Usage
 
 LONG = next(
     text
@@ -29,6 +31,8 @@ LONG = next(
 
 QUICK = EngineSettings(token_s=0.0005, load_s=0.0, tokens_per_event=1)
 LASTING = EngineSettings(token_s=0.02, load_s=0.0, tokens_per_event=1)  # LONG takes four seconds
+BATCHING = BatchingSettings(weights_s=0.0005, overhead_s=0.0)
+STANDING = BatchingSettings(weights_s=1000.0, slots=1)
 ENDLESS = EngineSettings(token_s=1000.0, load_s=0.0, tokens_per_event=1)
 
 
@@ -37,7 +41,7 @@ class Case:
     """A request, what is wrong with the server before it, or once so many tokens are there, and what it comes to."""
 
     expect: tuple[object, ...]
-    engine: EngineSettings = QUICK
+    engine: EngineSettings | BatchingSettings = QUICK
     text: str = "What is 2 + 3?"
     before: faults.Fault | None = None
     during: faults.Fault | None = None
@@ -64,6 +68,18 @@ CASES = {
     "busy without a word": Case(("busy", 503, None), before=faults.Busy(status=503)),
     "overloaded": Case(("busy", 529, None), before=faults.Busy(status=529)),
     "full": Case(("busy", 503, None), server={"engine": EngineSettings(slots=1, max_waiting=0)}, text="full"),
+    "full of what it batches": Case(
+        ("busy", 429, None), server={"engine": attrs.evolve(STANDING, max_waiting=0)}, text="full"
+    ),
+    "batched": Case(("ok", "stop", 5), BATCHING),
+    "of a length that was asked for": Case(
+        ("ok", "length", 5), BATCHING, options={"max_tokens": 90, "ignore_eos": True}
+    ),
+    "of a long prompt": Case(("ok", "stop", 600), BATCHING, options={"simulated": {"prompt_tokens": 600}}),
+    "of a prompt that is too long": Case(
+        ("rejected", 400, True), server={"context_tokens": 99}, options={"simulated": {"prompt_tokens": 100}}
+    ),
+    "of a length that is none": Case(("rejected", 400, False), options={"simulated": {"prompt_tokens": -1}}),
     "garbage": Case(("failed", 200), before=faults.Garbage()),
     "error": Case(("failed", 500), before=faults.Error()),
     "gateway error": Case(("failed", 502), before=faults.Error(status=502)),
@@ -184,3 +200,61 @@ def test_both_fleets_are_silent_until_the_idle_time_is_over(name):
     for answer, probed, *_ in both(case, stream=True):
         assert name_and_facts(answer.outcome, len(case.expect)) == case.expect
         assert name_and_facts(probed, len(case.probe)) == case.probe
+
+
+async def read_load(open_stage: Callable[[SimulatedServer], object], server: SimulatedServer) -> object:
+    """What a server tells of itself while three requests are there, of which it has begun one."""
+    async with open_stage(server) as stage:
+        client = stage.transport.open_client(Endpoint(EndpointId("sim"), "sim", Url(stage.url)))
+        for number in range(3):
+            reply = reply_to([{"role": "user", "content": f"story {number}"}], prompt_tokens=100)
+            stage.node.begin(reply, lambda: None)
+        assert stage.node.host.waiting == 2
+        with trio.fail_after(10):
+            load = await client.read_load()
+        client.close()
+        return load
+
+
+LOADS = {
+    "vllm's": (
+        SimulatedServer("ep1", STANDING),
+        ServerLoad(1, 2, pytest.approx(0.00025, rel=0.05), 400_000, None, 0, 100.0, 0.0),
+    ),
+    "llama.cpp's": (SimulatedServer("ep1", STANDING, metrics="llama"), ServerLoad(running=1, slots=1)),
+    "none": (SimulatedServer("ep1", STANDING, metrics=None), None),
+    "of a plain engine": (
+        SimulatedServer("ep1", attrs.evolve(ENDLESS, slots=1), metrics="vllm"),
+        ServerLoad(running=1, waiting=2),
+    ),
+    "none of a plain engine": (SimulatedServer("ep1", attrs.evolve(ENDLESS, slots=1)), None),
+}
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_both_fleets_tell_the_same_of_themselves(name):
+    server, expected = LOADS[name]
+    memory = trio.run(read_load, in_memory, server, clock=MockClock(autojump_threshold=0))
+    assert memory == trio.run(read_load, on_sockets, server) == expected
+
+
+async def converse(open_stage: Callable[[SimulatedServer], object], reports_cache: bool) -> list[Usage]:
+    async with open_stage(SimulatedServer("ep1", BATCHING, reports_cache=reports_cache)) as stage:
+        client = stage.transport.open_client(Endpoint(EndpointId("sim"), "sim", Url(stage.url)))
+        messages, usages = [{"role": "user", "content": "What is 2 + 3?"}], []
+        for _ in range(3):
+            outcome = (await client.ask(ChatRequest(messages))).outcome
+            assert isinstance(outcome, Ok)
+            usages.append(outcome.reply.usage)
+            said = {"role": "assistant", "content": outcome.reply.text}
+            messages = [*messages, said, {"role": "user", "content": "And 3 + 4?"}]
+        client.close()
+        return usages
+
+
+@pytest.mark.parametrize("reports_cache", [True, False])
+def test_both_fleets_find_the_turns_of_a_conversation_in_the_cache(reports_cache):
+    memory = trio.run(converse, in_memory, reports_cache, clock=MockClock(autojump_threshold=0))
+    assert memory == trio.run(converse, on_sockets, reports_cache)
+    before = [0, *(usage.prompt_tokens + usage.completion_tokens for usage in memory[:2])]
+    assert [usage.cached_tokens for usage in memory] == (before if reports_cache else [None] * 3)

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair
 
 from scavenge.testing import EngineSettings, SimulatedServer, faults
+from scavenge.testing.batching_settings import BatchingSettings
 from scavenge.testing.connection import serve_connection
 from scavenge.testing.host import Host
+from scavenge.testing.model import reply_to
 from scavenge.testing.node import Node
 
 ENGINE = EngineSettings(token_s=0.1, load_s=0.0, slots=4, tokens_per_event=1)
@@ -167,6 +169,13 @@ async def test_a_client_that_sends_without_end_is_hung_up_on(autojump_clock):
         ({**PROMPT, "max_tokens": 0}, "expected a positive integer, got 0"),
         ({**PROMPT, "max_tokens": True}, "expected a positive integer, got True"),
         ({**PROMPT, "max_completion_tokens": "9"}, "expected a positive integer, got '9'"),
+        ({**PROMPT, "ignore_eos": 1}, "ignore_eos: expected a boolean"),
+        ({**PROMPT, "ignore_eos": True, "max_tokens": 1_000_001}, "max_tokens of at most 1000000"),
+        ({**PROMPT, "simulated": 600}, 'simulated: expected an object with "prompt_tokens"'),
+        ({**PROMPT, "simulated": {"tokens": 600}}, 'simulated: expected an object with "prompt_tokens"'),
+        ({**PROMPT, "simulated": {"prompt_tokens": 0}}, "expected a positive integer, got 0"),
+        ({**PROMPT, "simulated": {"prompt_tokens": True}}, "expected a positive integer, got True"),
+        ({**PROMPT, "simulated": {"prompt_tokens": 1.5}}, "expected a positive integer, got 1.5"),
     ],
 )
 async def test_a_wrong_body_is_refused_with_the_reason(body, says, autojump_clock):
@@ -229,11 +238,11 @@ async def test_a_token_is_asked_for_where_there_is_one(autojump_clock):
 
     assert await status(get("/v1/models", right)) == await status(post(PROMPT, headers=right)) == 200
     assert await status(get("/v1/models", wrong)) == await status(post(PROMPT)) == 401
-    assert await status(get("/health")) == await status(get("/metrics")) == 200
+    assert await status(get("/health")) == 200
 
 
 async def test_models_and_metrics_tell_the_state(autojump_clock):
-    node = make_node(model='a"b\\c', context_tokens=99)
+    node = make_node(model='a"b\\c', context_tokens=99, metrics="vllm")
     models = json.loads(parse(await converse(node, get("/v1/models")))[2])
     assert [(model["id"], model["max_model_len"]) for model in models["data"]] == [('a"b\\c', 99)]
     async with trio.open_nursery() as nursery:
@@ -242,8 +251,9 @@ async def test_models_and_metrics_tell_the_state(autojump_clock):
         await trio.sleep(0.05)
         metrics = parse(await converse(node, get("/metrics"), hang_up_after_s=0.1))[2].decode()
         nursery.cancel_scope.cancel()
-    assert 'vllm:num_requests_running{model_name="a\\"b\\\\c"} 4\n' in metrics
-    assert 'vllm:num_requests_waiting{model_name="a\\"b\\\\c"} 2\n' in metrics
+    assert 'vllm:num_requests_running{engine="0",model_name="a\\"b\\\\c"} 4\n' in metrics
+    assert 'vllm:num_requests_waiting{engine="0",model_name="a\\"b\\\\c"} 2\n' in metrics
+    assert "kv_cache" not in metrics, "this engine has none"
 
 
 async def test_busy_says_when_to_come_back(autojump_clock):
@@ -338,3 +348,76 @@ def test_a_request_cut_anywhere_is_no_request(at, stream):
         assert node.host.truth.started == 0
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+BATCHING = BatchingSettings(weights_s=0.1, gemm_s=0.0, overhead_s=0.0, stream_s=0.0, slots=4, kv_tokens=5000)
+
+
+def batching_node(**settings) -> Node:
+    return Node(Host(SimulatedServer("ep1", BATCHING, **settings), random.Random(0)), "http://ep1.sim/v1")
+
+
+async def test_a_batching_server_streams_token_by_token_too(autojump_clock):
+    client, server = memory_stream_pair()
+    node, came = batching_node(), []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.run_clock)
+        nursery.start_soon(serve_connection, server, node, 0)
+        await client.send_all(post({**PROMPT, "stream": True, "max_tokens": 20, "ignore_eos": True}))
+        heard = b""
+        while b"[DONE]" not in heard:
+            heard += await client.receive_some()
+            came.append((trio.current_time(), heard.count(b'"content":') - 1))
+        nursery.cancel_scope.cancel()
+    assert came[-1][1] == 20
+    assert all(abs(count - at_s / 0.1) <= 1 for at_s, count in came)
+    assert len({count for _, count in came}) == 20
+
+
+async def test_a_reply_that_a_batching_server_dies_over_has_what_was_there(autojump_clock):
+    node = batching_node()
+
+    async def kill() -> None:
+        await trio.sleep(0.55)
+        node.apply(faults.Kill())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(kill)
+        heard = await converse(node, post({**PROMPT, "stream": True}))
+    assert b"[DONE]" not in heard
+    assert heard.count(b'"content":') == 1 + 5
+
+
+@pytest.mark.parametrize(
+    ("metrics", "offered"), [("vllm", {"/metrics"}), ("llama", {"/props", "/slots"}), (None, set())]
+)
+async def test_a_server_has_the_pages_of_its_kind(metrics, offered, autojump_clock):
+    node = batching_node(metrics=metrics, secret="s3cret")
+    right = "Authorization: Bearer s3cret\r\n"
+    for path in ("/metrics", "/props", "/slots"):
+        with_token = parse(await converse(node, get(path, right)))[0]
+        without = parse(await converse(node, get(path)))[0]
+        assert with_token == (200 if path in offered else 404)
+        assert without == (with_token if path not in {"/props", "/slots"} or path not in offered else 401)
+
+
+async def test_the_pages_tell_what_the_engine_does(autojump_clock):
+    vllm, llama = batching_node(), batching_node(metrics="llama")
+    for node in (vllm, llama):
+        for number in range(6):
+            node.begin(reply_to([{"role": "user", "content": f"story {number}"}], prompt_tokens=100), lambda: None)
+    metrics = parse(await converse(vllm, get("/metrics"), hang_up_after_s=0.01))[2].decode()
+    labels = '{engine="0",model_name="sim"}'
+    for series in ("num_requests_running 4", "num_requests_waiting 2", "num_preemptions_total 0"):
+        name, value = series.split()
+        assert f"vllm:{name}{labels} {value}\n" in metrics
+    assert f"vllm:kv_cache_usage_perc{labels} 0.08" in metrics
+    assert 'vllm:cache_config_info{block_size="1",engine="0",num_gpu_blocks="5000"} 1.0\n' in metrics
+    slots = json.loads(parse(await converse(llama, get("/slots"), hang_up_after_s=0.01))[2])
+    assert [slot["is_processing"] for slot in slots] == [True] * 4
+    assert json.loads(parse(await converse(llama, get("/props"), hang_up_after_s=0.01))[2])["total_slots"] == 4
+    llama.apply(faults.Cap(slots=2))
+    slots = json.loads(parse(await converse(llama, get("/slots"), hang_up_after_s=0.01))[2])
+    assert [slot["is_processing"] for slot in slots] == [True] * 4, "what runs goes on"
+    idle = json.loads(parse(await converse(batching_node(metrics="llama"), get("/slots")))[2])
+    assert [slot["is_processing"] for slot in idle] == [False] * 4

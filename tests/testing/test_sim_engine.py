@@ -11,6 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from scavenge.signals import ServerLoad
 from scavenge.testing.engine import Engine, EngineSettings, Progress
 
 
@@ -276,3 +277,29 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 TestEngineMachine = EngineMachine.TestCase
+
+
+def test_tokens_tells_how_far_a_stream_has_come_between_its_events():
+    engine = Engine(EngineSettings(token_s=1.0, load_s=0.0, slots=2, prefill_s=0.5))
+    for request_id, prompt_tokens in ((1, 0), (2, 4), (3, 0)):
+        engine.submit(request_id, prompt_tokens, 5, now=0.0)
+    told = [[engine.tokens(request_id, now) for request_id in (1, 2, 3, 9)] for now in (0.0, 1.5, 3.25, 6.0)]
+    assert told == [[0, 0, 0, 0], [1.5, 0, 0, 0], [3.25, 1.25, 0, 0], [0, 4.0, 1.0, 0]]
+    assert [event.request_id for event in engine.advance(6.0) if event.finished] == [1], "asking loses no event"
+
+
+def test_a_killed_engine_has_forgotten_everything():
+    engine = Engine(EngineSettings(token_s=1.0, load_s=0.0, slots=2))
+    for request_id in range(3):
+        engine.submit(request_id, 0, 5, now=0.0)
+    engine.kill(2.5)
+    assert (engine.running, engine.waiting, engine.next_event_at()) == (0, 0, None)
+    assert engine.submit(0, 0, 1, now=3.0)
+    assert run_dry(engine) == [Progress(0, 1, finished=True, at=4.0)]
+
+
+def test_an_engine_tells_its_load():
+    engine = Engine(EngineSettings(slots=2))
+    for request_id in range(5):
+        engine.submit(request_id, 0, 5, now=0.0)
+    assert engine.load() == ServerLoad(running=2, waiting=3, slots=2)

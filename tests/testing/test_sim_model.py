@@ -6,6 +6,7 @@ import json
 import statistics
 from pathlib import Path
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,3 +106,30 @@ def test_any_prompt_has_a_reply_that_keeps_its_promises(prompt, seed, max_tokens
     assert 1 <= len(reply.tokens) <= max_tokens
     assert count_tokens("".join(reply.tokens)) == len(reply.tokens)
     assert reply.prompt_tokens == len(prompt.split())
+
+
+@pytest.mark.parametrize("max_tokens", [1, 3, 40, 4000])
+def test_a_model_that_ignores_its_end_says_exactly_as_much_as_it_may(max_tokens):
+    natural, reply = ask("hello"), ask("hello", max_tokens=max_tokens, ignore_eos=True)
+    assert (len(reply.tokens), reply.finish_reason) == (max_tokens, "length")
+    assert count_tokens("".join(reply.tokens)) == max_tokens
+    shared = min(max_tokens, len(natural.tokens))
+    assert reply.tokens[:shared] == natural.tokens[:shared]
+    assert ask("hello", ignore_eos=True) == natural, "without a limit there is nothing to go on to"
+
+
+def test_a_prompt_may_be_taken_to_be_longer_than_it_is():
+    assert ask("hello", prompt_tokens=20_000).prompt_tokens == 20_000
+    assert attrs.evolve(ask("hello", prompt_tokens=20_000), prompt_tokens=1) == ask("hello")
+
+
+SYSTEM, FIRST = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}
+MORE = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "and?"}]
+
+
+def test_the_turns_of_a_conversation_are_known_by_how_it_begins():
+    first = reply_to([SYSTEM, FIRST]).conversation
+    assert reply_to([SYSTEM, FIRST, *MORE]).conversation == first
+    assert reply_to([SYSTEM, FIRST, *MORE, *MORE]).conversation == first
+    others = ([FIRST], [SYSTEM], [], [{**SYSTEM, "content": "Be long."}, FIRST], [SYSTEM, {**FIRST, "content": "hi"}])
+    assert len({first, *(reply_to(messages).conversation for messages in others)}) == 6

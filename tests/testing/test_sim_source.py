@@ -8,7 +8,8 @@ import trio
 from sim_until import until
 
 from scavenge.listings import EndpointSpec
-from scavenge.testing import SimulatedConfig, open_simulated
+from scavenge.testing import EngineSettings, SimulatedConfig, open_simulated
+from scavenge.testing.batching_settings import BatchingSettings
 
 
 async def test_its_servers_are_there_while_it_is_open():
@@ -33,6 +34,15 @@ async def test_its_listing_follows_the_script():
         assert len((await source.list_endpoints()).endpoints) == 1
 
 
+def test_room_for_contexts_makes_it_a_batching_server():
+    plain, batching = SimulatedConfig(), SimulatedConfig(kv_tokens=5000, slots=3, token_s=0.02, load_s=0.001)
+    assert {type(server.engine) for server in plain.plan().servers} == {EngineSettings}
+    (engine,) = {server.engine for server in batching.plan().servers}
+    assert isinstance(engine, BatchingSettings)
+    assert (engine.kv_tokens, engine.slots, engine.weights_s, engine.stream_s) == (5000, 3, 0.02, 0.001)
+    assert {server.metrics for server in (*plain.plan().servers, *batching.plan().servers)} == {"vllm"}
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -42,6 +52,8 @@ async def test_its_listing_follows_the_script():
         ({"token_s": 0.0}, "'token_s' must be > 0"),
         ({"load_s": float("inf")}, "'load_s' must be <= "),
         ({"load_s": float("nan")}, "'load_s' must be >= 0"),
+        ({"kv_tokens": 0}, "'kv_tokens' must be >= 1"),
+        ({"kv_tokens": 1000, "slots": 0}, "'slots' must be >= 1"),
         ({"model": ""}, "model"),
         ({"script": "t=1 kill ep4"}, 'script: script:1:1: unknown server "ep4", did you mean "ep3"'),
     ],

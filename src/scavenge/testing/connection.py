@@ -10,7 +10,6 @@ import h11
 import trio
 
 from scavenge.testing import wire
-from scavenge.testing.model import reply_to
 from scavenge.testing.node import Bell, Node
 from scavenge.testing.served import GarbageReply, Generation, Refusal
 
@@ -20,7 +19,9 @@ _MAX_AHEAD_BYTES = 1024 * 1024  # what a client may send before it has its reply
 
 _JSON = "application/json"
 _COMPLETIONS = {"/v1/chat/completions": wire.CHAT, "/v1/completions": wire.TEXT}
-_PAGES = {"/v1/models", "/health", "/metrics"}
+_PAGES = {"/v1/models", "/health", "/metrics", "/props", "/slots"}
+_OPEN_PAGES = {"/health", "/metrics"}  # they ask for no token
+_LOOK_EVERY_S = 0.05  # for tokens that the engine does not tell of
 
 
 async def serve_connection(stream: trio.abc.Stream, node: Node, random_seed: int) -> None:
@@ -97,22 +98,19 @@ class _Connection:
             await self._refuse(Refusal(404, f"{path} does not exist on this server"))
 
     async def _send_page(self, path: str, token: str | None) -> None:
-        host = self._node.host
-        refusal = host.admit_probe(token, trio.current_time())
-        if path == "/health":
-            await self._send(200, b"", "text/plain")
-        elif path == "/metrics":
-            await self._send(200, wire.metrics_body(host), "text/plain; version=0.0.4")
-        elif refusal is not None:
-            await self._refuse(refusal)
-        else:
-            await self._send(200, wire.models_body(host))
+        await trio.lowlevel.checkpoint()
+        host, load = self._node.host, self._node.read_load()
+        page = wire.page(path, host, load)
+        if page is None:
+            return await self._refuse(Refusal(404, f"{path} does not exist on this server"))
+        refusal = None if path in _OPEN_PAGES else host.admit_probe(token, trio.current_time())
+        return await (self._send(200, *page) if refusal is None else self._refuse(refusal))
 
     async def _complete(self, token: str | None, ask: wire.Ask | Refusal) -> None:
         await trio.lowlevel.checkpoint()
         if isinstance(ask, Refusal):
             return await self._refuse(ask)
-        reply = reply_to(ask.messages, self._seed, ask.max_tokens)
+        reply = wire.reply_for(ask, self._seed)
         bell = Bell()
         verdict = self._node.host.admit(ask.model, token, reply.prompt_tokens, trio.current_time())
         begun = self._node.begin(reply, bell.ring) if verdict is None else verdict
@@ -144,7 +142,7 @@ class _Connection:
         written = 0
         while written < generation.tokens or not generation.over:
             if written == generation.tokens:
-                await bell.wait_rung()
+                await self._wait_for_tokens(generation, bell)
                 continue
             start, written = written, generation.tokens  # more may come while this is written
             data = wire.stream_tokens(ask, generation.reply.tokens[start:written])
@@ -153,6 +151,14 @@ class _Connection:
             else:
                 await self._write(_STREAM_HEAD, h11.Data(data=wire.stream_opening(ask) + data))
         await self._finish_stream(ask, generation, written)
+
+    async def _wait_for_tokens(self, generation: Generation, bell: Bell) -> None:
+        if self._node.host.tells_each_token or not generation.tokens:
+            return await bell.wait_rung()
+        with trio.move_on_after(_LOOK_EVERY_S):
+            await bell.wait_rung()
+        self._node.refresh(generation)
+        return None
 
     async def _finish_stream(self, ask: wire.Ask, generation: Generation, written: int) -> None:
         await trio.lowlevel.checkpoint()

@@ -27,6 +27,8 @@ from collections import deque
 import attrs
 from attrs import validators
 
+from scavenge.signals import ServerLoad
+
 _MAX_S = 1e6  # slower than anybody waits for; it keeps every product of times finite
 
 
@@ -58,6 +60,8 @@ class Progress:
     tokens: int
     finished: bool
     at: float
+    cached_tokens: int = 0
+    """How many of the prompt's tokens the engine had in its prefix cache."""
 
 
 @attrs.define(eq=False)
@@ -109,10 +113,13 @@ class Engine:
             return math.inf
         return (self.settings.token_s + self.settings.load_s * self._running) * self._jitter / self._speed
 
-    def submit(self, request_id: int, prompt_tokens: int, output_tokens: int, now: float) -> bool:
+    def submit(
+        self, request_id: int, prompt_tokens: int, output_tokens: int, now: float, session: str | None = None
+    ) -> bool:
         """Take a request; false when the queue is full, and then nothing has changed.
 
-        Raises :class:`ValueError` for an id that is in use, or fewer than one output token.
+        There is no prefix cache: which *session* it belongs to makes no difference. Raises :class:`ValueError` for an
+        id that is in use, or fewer than one output token.
         """
         if request_id in self._streams or output_tokens < 1 or prompt_tokens < 0:
             raise ValueError(f"request {request_id}: the id is in use, or {prompt_tokens} + {output_tokens} tokens")
@@ -138,6 +145,27 @@ class Engine:
             self._waiting.remove(stream)
         self._admit()
         return True
+
+    def tokens(self, request_id: int, now: float) -> float:
+        """How many tokens of a request's reply there are; 0 for one that has ended or was never there."""
+        self._run_to(now)
+        stream = self._streams.get(request_id)
+        if stream is None or not stream.running:
+            return 0.0
+        return max(0.0, self._steps - stream.starts_at_step)
+
+    def kill(self, now: float) -> None:
+        """Forget all requests, as a process does that ends."""
+        self._run_to(now)
+        self._streams.clear()
+        self._waiting.clear()
+        self._heap.clear()
+        self._outbox.clear()
+        self._running = 0
+
+    def load(self) -> ServerLoad:
+        """Its own figures."""
+        return ServerLoad(running=self.running, waiting=self.waiting, slots=self.slots)
 
     def set_speed(self, factor: float, now: float) -> None:
         """Run at ``factor`` times the normal speed from now on; 0 freezes the engine."""

@@ -75,6 +75,14 @@ class Slow:
 
 
 @attrs.frozen
+class Kv:
+    """The pool for contexts of a batching engine has ``x`` times its size; any other engine takes no notice."""
+
+    x: float = 0.5
+    for_s: float | None = None
+
+
+@attrs.frozen
 class Error:
     """New requests fail with ``status``, each with the probability ``rate``."""
 
@@ -118,7 +126,7 @@ class Notice:
 
 @attrs.frozen
 class Heal:
-    """Busy, freeze, slow, error and garbage are over; of the fleet: its source answers again, with all that it has."""
+    """Busy, freeze, slow, kv, error and garbage are over; of the fleet: its source answers again, with all it has."""
 
 
 @attrs.frozen
@@ -143,7 +151,7 @@ class Hang:
 
 
 Fault: TypeAlias = (
-    Kill | Restart | Join | Leave | Drain | Busy | Freeze | Slow | Error | Garbage | Abort | Cap | Notice | Heal
+    Kill | Restart | Join | Leave | Drain | Busy | Freeze | Slow | Kv | Error | Garbage | Abort | Cap | Notice | Heal
 )
 """What happens to a server."""
 ListingFault: TypeAlias = Outage | Empty | Hang | Heal
@@ -171,6 +179,7 @@ _WORDS: Mapping[str, Word[Fault | ListingFault]] = {
     "busy": Word(Busy, {"retry_after": ("retry_after_s", number(0)), "status": ("status", _STATUS), **_FOR}),
     "freeze": Word(Freeze, _FOR),
     "slow": Word(Slow, {"x": ("x", number(0.001, 1_000_000)), **_FOR}),
+    "kv": Word(Kv, {"x": ("x", number(0.001, 1000)), **_FOR}),
     "error": Word(Error, {"status": ("status", _STATUS), "rate": ("rate", number(0, 1)), **_FOR}),
     "garbage": Word(Garbage, _FOR),
     "abort": Word(Abort),

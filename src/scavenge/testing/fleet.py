@@ -22,13 +22,15 @@ import trio
 
 from scavenge.core.chat import ReplyReader, encode_request
 from scavenge.core.errorbody import Wording
+from scavenge.core.flow import Stream
 from scavenge.core.modellist import outcome_of_probe
 from scavenge.errors import UsageError, single_error
 from scavenge.listings import Listing
+from scavenge.signals import ServerLoad
 from scavenge.testing import faults, wire
+from scavenge.testing.following import Following
 from scavenge.testing.lister import Lister
-from scavenge.testing.model import reply_to
-from scavenge.testing.node import Bell, Node, check_servers, make_hosts
+from scavenge.testing.node import Node, check_servers, make_hosts
 from scavenge.testing.script import run_script
 from scavenge.testing.served import GarbageReply, Generation, Refusal, SimulatedServer, Truth
 from scavenge.types import Answer, ApiType, ChatRequest, Endpoint, Healthy, Lost, LostCause, Outcome, Rejected
@@ -121,13 +123,18 @@ class SimulatedClient:
         """When anything last came from its host, which goes on taking connections while the server is frozen."""
         return max(self.heard_at, self._answered_at)
 
-    async def ask(self, request: ChatRequest) -> Answer:
-        """Send one request and wait for the whole reply."""
-        started_at = trio.current_time()
-        silence = trio.CancelScope(deadline=started_at + request.idle_timeout_s if request.stream else math.inf)
-        with silence:
+    async def ask(self, request: ChatRequest, stream: Stream | None = None) -> Answer:
+        """Send one request and wait for the whole reply.
+
+        What has come of a streamed one is noted in *stream* when its ``refresh`` is called, and when the request ends.
+        """
+        following = Following(request, trio.current_time(), stream)
+        with following.silence:
             node = await self._reach()
-            return Answer(node) if isinstance(node, Lost) else await self._exchange(node, request, started_at, silence)
+            if isinstance(node, Lost):
+                return Answer(node)
+            ask = self._begin(node, request, following)
+            return ask if isinstance(ask, Answer) else await self._finish(ask, following)
         await trio.lowlevel.checkpoint()
         return Answer(Lost(f"nothing heard for {request.idle_timeout_s:g} s", LostCause.SILENT))
 
@@ -145,6 +152,18 @@ class SimulatedClient:
             status, body = refusal.status, wire.error_body(refusal)
         return outcome_of_probe(self._endpoint.model, status, _JSON, body, Wording(f"GET {node.url}{path}"))
 
+    async def read_load(self) -> ServerLoad | None:
+        """The figures that the server offers; ``None``: it offers none, cannot be reached or does not let us in."""
+        node = await self._reach()
+        if isinstance(node, Lost):
+            return None
+        self._hear(trio.current_time())
+        host = node.host
+        asks_for_token = host.server.metrics == "llama"  # vLLM asks for it only under /v1
+        if asks_for_token and host.admit_probe(self._endpoint.secret, trio.current_time()) is not None:
+            return None
+        return node.read_load()
+
     def close(self) -> None:
         """Nothing is open between requests."""
 
@@ -156,7 +175,7 @@ class SimulatedClient:
         self._answered_at = trio.current_time()
         if not self._node.host.alive:
             return Lost(f"{self._endpoint.url}: connection refused")
-        if not await self._node.wait_responsive():
+        if self._node.host.frozen_since is not None and not await self._node.wait_responsive():
             return self._reset()
         return self._node
 
@@ -175,55 +194,36 @@ class SimulatedClient:
         self._answered_at = trio.current_time()
         return Lost(f"{self._endpoint.url}: connection reset")
 
-    async def _exchange(self, node: Node, request: ChatRequest, started_at: float, silence: trio.CancelScope) -> Answer:
-        await trio.lowlevel.checkpoint()
+    def _begin(self, node: Node, request: ChatRequest, following: Following) -> wire.Ask | Answer:
+        """Let the server take a request on; the answer of one that it does not."""
         body = encode_request(self._endpoint.type, self._endpoint.model, request)
         if isinstance(body, Rejected):
             return Answer(body)
         ask = wire.read_ask(body, wire.CHAT if self._endpoint.type is ApiType.CHAT_COMPLETIONS else wire.TEXT)
         if isinstance(ask, Refusal):
             return self._refused(ask)
-        bell = Bell()
-        begun = self._begin(node, ask, bell)
+        reply = wire.reply_for(ask, self._seed)
+        refusal = node.host.admit(ask.model, self._endpoint.secret, reply.prompt_tokens, trio.current_time())
+        begun = node.begin(reply, following.look) if refusal is None else refusal
         if not isinstance(begun, Generation):
             return self._refused(begun)
-        if request.stream:
-            self._streams.add(begun)
+        following.begin(node, begun)
+        return ask
+
+    async def _finish(self, ask: wire.Ask, following: Following) -> Answer:
+        """Wait until the generation is over. Cancelled, the server stops generating."""
+        generation = following.generation
+        if ask.stream:
+            self._streams.add(generation)
         try:
-            first_byte_s = await _follow(node, begun, bell, request, started_at, silence)
+            await following.wait_over()
         finally:
-            node.cancel(begun)
-            self._stop_hearing(begun)
-        if begun.lost:
-            return Answer(self._reset(), first_byte_s)
+            following.end()
+            self._stop_hearing(generation)
+        if generation.lost:
+            return Answer(self._reset(), following.first_byte_s)
         self._hear(trio.current_time())
-        return Answer(_read(200, wire.whole_reply(ask, begun)), first_byte_s)
-
-    def _begin(self, node: Node, ask: wire.Ask, bell: Bell) -> Generation | GarbageReply | Refusal:
-        reply = reply_to(ask.messages, self._seed, ask.max_tokens)
-        verdict = node.host.admit(ask.model, self._endpoint.secret, reply.prompt_tokens, trio.current_time())
-        return node.begin(reply, bell.ring) if verdict is None else verdict
-
-
-async def _follow(
-    node: Node, generation: Generation, bell: Bell, request: ChatRequest, started_at: float, silence: trio.CancelScope
-) -> float | None:
-    """Wait until a generation is over; the time to its first byte, ``None`` when there was none.
-
-    ``silence`` is kept at the instant when the idle time will have passed.
-    """
-    await trio.lowlevel.checkpoint()
-    first_byte_s: float | None = None
-    while not generation.over:
-        await bell.wait_rung()
-        if request.stream and generation.tokens:
-            if first_byte_s is None:
-                first_byte_s = trio.current_time() - started_at
-            frozen_since = node.host.frozen_since
-            silence.deadline = math.inf if frozen_since is None else frozen_since + request.idle_timeout_s
-    if first_byte_s is None and not generation.lost:
-        first_byte_s = trio.current_time() - started_at
-    return first_byte_s
+        return Answer(_read(200, wire.whole_reply(ask, generation)), following.first_byte_s)
 
 
 def _outcome_of(refusal: Refusal | GarbageReply) -> Outcome:

@@ -17,10 +17,15 @@ from typing import assert_never
 
 import attrs
 
+from scavenge.signals import ServerLoad
 from scavenge.testing import faults
-from scavenge.testing.engine import Engine
+from scavenge.testing.engine import Engine, Progress
+from scavenge.testing.engine_kinds import AnyEngine, make_engine, most_tokens_per_s
+from scavenge.testing.front_door import FrontDoor
 from scavenge.testing.model import SimulatedReply
 from scavenge.testing.served import GarbageReply, Generation, Refusal, SimulatedServer, Truth
+
+_FELT_AT_ONCE = ("freeze", "slow", "kv")  # the end of any other fault is seen by the next who asks
 
 
 @attrs.define
@@ -37,11 +42,10 @@ class Host:
     """How often the process was ended."""
     max_concurrent: int | None = attrs.field(init=False)
     """The cap that it is listed with now."""
-    _engine: Engine = attrs.field(init=False)
+    _engine: AnyEngine = attrs.field(init=False)
     _generations: dict[int, Generation] = attrs.field(factory=dict, init=False)
     _next_id: int = attrs.field(default=0, init=False)
-    _busy: faults.Busy | None = attrs.field(default=None, init=False)
-    _error: faults.Error | None = attrs.field(default=None, init=False)
+    _door: FrontDoor = attrs.field(init=False)
     _slow_x: float = attrs.field(default=1.0, init=False)
     _frozen_since: float | None = attrs.field(default=None, init=False)
     _ends_at: dict[str, float] = attrs.field(factory=dict, init=False)
@@ -50,7 +54,8 @@ class Host:
     """When a preempted server is killed."""
 
     def __attrs_post_init__(self) -> None:
-        self._engine = Engine(self.server.engine, self.random)
+        self._door = FrontDoor(self.server, self.random)
+        self._engine = make_engine(self.server.engine, self.random)
         self.max_concurrent = self.server.max_concurrent
 
     @property
@@ -82,20 +87,19 @@ class Host:
     def ceiling_tokens_per_s(self) -> float:
         """What it generates at most as it is now, with every slot taken; 0 where new work comes to nothing.
 
-        ``N / (A + B * N)`` at the largest N that its slots and its cap allow, see :mod:`scavenge.testing.engine`.
+        With as many streams as its slots and its cap allow, see :mod:`scavenge.testing.engine_kinds`.
         """
-        failing = "garbage" in self._ends_at or (self._error is not None and self._error.rate >= 1)
-        if not (self.alive and self.listed) or failing or "freeze" in self._ends_at:
+        if not (self.alive and self.listed) or self._door.fails_all or "freeze" in self._ends_at:
             return 0.0
-        settings, streams = self.server.engine, self._engine.slots
+        streams = self._engine.slots
         if self.max_concurrent is not None:
             streams = min(streams, self.max_concurrent)
-        return streams / (settings.token_s + settings.load_s * streams) / (1 - settings.noise) / self._slow_x
+        return most_tokens_per_s(self.server.engine, streams) / self._slow_x
 
     def admit(self, model: str, secret: str | None, prompt_tokens: int, now: float) -> Refusal | GarbageReply | None:
         """What stands at the front door: ``None`` lets the request in. The server is alive and not frozen."""
         self.advance(now)
-        verdict = self._verdict(model, secret, prompt_tokens)
+        verdict = self._door.check(model, secret, prompt_tokens)
         if isinstance(verdict, Refusal):
             self.truth.refused += 1
         return verdict
@@ -103,17 +107,15 @@ class Host:
     def admit_probe(self, secret: str | None, now: float) -> Refusal | None:
         """The same for a request that asks for no generation."""
         self.advance(now)
-        if self.server.secret not in (None, secret):
-            return Refusal(401, "the bearer token is missing or wrong")
-        return None
+        return self._door.check_token(secret)
 
     def begin(self, reply: SimulatedReply, wake: Callable[[], None], now: float) -> Generation | Refusal:
         """Take a request on; a full queue turns it away, and a server that died in this instant loses it at once."""
         self.advance(now)
         self._next_id += 1
-        if not self._engine.submit(self._next_id, reply.prompt_tokens, len(reply.tokens), now):
+        if not self._engine.submit(self._next_id, reply.prompt_tokens, len(reply.tokens), now, reply.conversation):
             self.truth.refused += 1
-            return Refusal(503, "the queue is full")
+            return self._door.full
         generation = Generation(self._next_id, reply, wake)
         self._generations[self._next_id] = generation
         self.truth.started += 1
@@ -121,6 +123,21 @@ class Host:
         if not self.alive:
             self._end_all(now, aborted=False)
         return generation
+
+    @property
+    def tells_each_token(self) -> bool:
+        """Whether who asked is called for every token that it is to see, or has to look by :meth:`refresh`."""
+        return isinstance(self._engine, Engine)
+
+    def refresh(self, generation: Generation, now: float) -> None:
+        """Bring a generation's tokens up to date: its engine may tell of no more than the first and the last."""
+        self.advance(now)
+        self._count_tokens(generation, now)
+
+    def load(self, now: float) -> ServerLoad | None:
+        """The figures that it offers; ``None``: it offers none."""
+        self.advance(now)
+        return self._door.figures(self._engine.load())
 
     def cancel(self, generation: Generation, now: float) -> None:
         """Stop generating for somebody who hung up; one that is over stays as it is."""
@@ -131,11 +148,11 @@ class Host:
 
     def next_event_at(self) -> float | None:
         """When :meth:`advance` is to be called next; ``None``: not before something else happens."""
-        times = [self._ends_at[name] for name in ("freeze", "slow") if name in self._ends_at]
-        if (engine_at := self._engine.next_event_at()) is not None:
-            times.append(engine_at)
-        times.append(self._taken_at)
-        soonest = min(times, default=math.inf)
+        soonest, engine_at = self._taken_at, self._engine.next_event_at()
+        if self._ends_at:
+            soonest = min(soonest, *(self._ends_at.get(name, math.inf) for name in _FELT_AT_ONCE))
+        if engine_at is not None and engine_at < soonest:
+            return engine_at
         return soonest if soonest < math.inf else None
 
     def next_change_at(self) -> float:
@@ -168,7 +185,7 @@ class Host:
             case faults.Drain():
                 self.draining = True
             case faults.Busy(retry_after_s, _, for_s):
-                self._busy = fault
+                self._door.busy = fault
                 self._last("busy", retry_after_s if for_s is None else for_s, now)
             case faults.Freeze(for_s):
                 self._frozen_since = now if self._frozen_since is None else self._frozen_since
@@ -176,10 +193,14 @@ class Host:
             case faults.Slow(x, for_s):
                 self._slow_x = x
                 self._last("slow", for_s, now)
+            case faults.Kv(x, for_s):
+                self._set_kv(x, now)
+                self._last("kv", for_s, now)
             case faults.Error(_, _, for_s):
-                self._error = fault
+                self._door.error = fault
                 self._last("error", for_s, now)
             case faults.Garbage(for_s):
+                self._door.garbage = True
                 self._last("garbage", for_s, now)
             case faults.Abort():
                 if self._frozen_since is None:  # a frozen process does nothing, not even give up
@@ -196,27 +217,12 @@ class Host:
                 assert_never(fault)
         self.advance(now)
 
-    def _verdict(self, model: str, secret: str | None, prompt_tokens: int) -> Refusal | GarbageReply | None:
-        if self.server.secret not in (None, secret):
-            return Refusal(401, "the bearer token is missing or wrong")
-        if self._busy is not None:
-            return Refusal(self._busy.status, "too many requests, come back later", self._busy.retry_after_s)
-        if self._error is not None and self.random.random() < self._error.rate:
-            return Refusal(self._error.status, "simulated error")
-        if "garbage" in self._ends_at:
-            return GarbageReply()
-        if model != self.server.model:
-            return Refusal(404, f'the model "{model}" does not exist, this server has "{self.server.model}"')
-        limit = self.server.context_tokens
-        if limit is not None and prompt_tokens > limit:
-            what = f"this model's maximum context length is {limit} tokens, the prompt has {prompt_tokens}"
-            return Refusal(400, what)
-        return None
-
     def _progress(self, now: float) -> None:
         for event in self._engine.advance(now):
             generation = self._generations[event.request_id]
             generation.tokens = event.tokens
+            if generation.first_at is None:
+                self._note_first(generation, event)
             if event.finished:
                 del self._generations[event.request_id]
                 generation.finish_reason = generation.reply.finish_reason
@@ -224,18 +230,27 @@ class Host:
                 self.truth.tokens += event.tokens
             generation.wake()
 
+    def _note_first(self, generation: Generation, event: Progress) -> None:
+        generation.first_at = event.at
+        if self.server.reports_cache and not isinstance(self._engine, Engine):
+            generation.cached_tokens = event.cached_tokens
+
+    def _count_tokens(self, generation: Generation, now: float) -> None:
+        if generation.first_at is not None and not generation.over:
+            made = math.floor(self._engine.tokens(generation.request_id, now))
+            generation.tokens = max(generation.tokens, min(made, len(generation.reply.tokens)))
+
     def _last(self, name: str, for_s: float | None, now: float) -> None:
         self._ends_at[name] = math.inf if for_s is None else now + for_s
         self._set_speed(now)
 
     def _end(self, name: str, now: float) -> None:
         del self._ends_at[name]
-        if name == "busy":
-            self._busy = None
-        elif name == "error":
-            self._error = None
-        elif name == "slow":
+        self._door.lift(name)
+        if name == "slow":
             self._slow_x = 1.0
+        elif name == "kv":
+            self._set_kv(1.0, now)
         elif name == "freeze":
             self._frozen_since = None
             self._wake_all()
@@ -245,6 +260,10 @@ class Host:
         self._engine.set_speed(0.0 if "freeze" in self._ends_at else 1 / self._slow_x, now)
         if "freeze" in self._ends_at:
             self._wake_all()
+
+    def _set_kv(self, x: float, now: float) -> None:
+        if not isinstance(self._engine, Engine):
+            self._engine.set_kv(x, now)
 
     def _wake_all(self) -> None:
         for generation in self._generations.values():
@@ -262,10 +281,12 @@ class Host:
         self._heal(now)
 
     def _end_all(self, now: float, *, aborted: bool) -> None:
+        """End the requests in flight: the engine gave them up, or died over them and has forgotten all."""
         ended, self._generations = self._generations, {}
         for generation in ended.values():
-            self._engine.cancel(generation.request_id, now)
+            self._count_tokens(generation, now)
             if aborted:
+                self._engine.cancel(generation.request_id, now)
                 generation.finish_reason = "abort"
                 self.truth.finished += 1
                 self.truth.tokens += generation.tokens
@@ -273,3 +294,5 @@ class Host:
                 generation.lost = True
                 self.truth.lost += 1
             generation.wake()
+        if not aborted:
+            self._engine.kill(now)

@@ -17,6 +17,7 @@ import attrs
 
 _WRONG_SHARE = 0.1
 _MEDIAN_TOKENS = 40.0
+_NORMAL = NormalDist()
 _SIGMA = 0.6  # of the logarithm: the middle 95 % lie between 12 and 130 tokens
 _MIN_TOKENS, _MAX_TOKENS = 8, 400
 _MAX_QUESTION = 2000  # characters of the question that are looked at
@@ -29,10 +30,13 @@ _FILLER = (
     "I check the result once more to be sure.",
     "Nothing else in the question changes that.",
 )
+_MORE = [f" {word}" for sentence in _FILLER for word in sentence.split()]
+_SENTENCES_AT = [sum(len(sentence.split()) for sentence in _FILLER[:number]) for number in range(len(_FILLER))]
 _SIGNS = {"plus": "+", "minus": "-", "\u2212": "-", "times": "*", "x": "*", "\u00d7": "*", "\u00b7": "*"}
 _TERM = re.compile(
     r"\d{1,15}|[-+*\u2212\u00d7\u00b7()]|(?<![a-z])(?:x|plus|minus|times)(?![a-z])", re.ASCII | re.IGNORECASE
 )
+_NUMBER = re.compile(r"\d{1,15}", re.ASCII)
 _STORY = (
     (re.compile(r"\b(?:each|every)\b", re.IGNORECASE), "*"),
     (re.compile(r"\b(?:gives? away|loses?|left)\b", re.IGNORECASE), "-"),
@@ -47,18 +51,46 @@ class SimulatedReply:
     tokens: tuple[str, ...]
     finish_reason: str
     prompt_tokens: int
+    conversation: str | None = None
+    """Which conversation it belongs to, for a prefix cache: the same in each turn."""
 
 
-def reply_to(messages: Sequence[Mapping[str, object]], seed: int = 0, max_tokens: int | None = None) -> SimulatedReply:
-    """The reply to a conversation; its length is log-normal, and cut at ``max_tokens``."""
+def reply_to(
+    messages: Sequence[Mapping[str, object]],
+    seed: int = 0,
+    max_tokens: int | None = None,
+    *,
+    ignore_eos: bool = False,
+    prompt_tokens: int | None = None,
+) -> SimulatedReply:
+    """The reply to a conversation; its length is log-normal, and cut at ``max_tokens``.
+
+    With *ignore_eos* the model goes on talking until ``max_tokens``. *prompt_tokens* is taken for the length of the
+    prompt where it is given, instead of counting its words.
+    """
     texts = [text_of(message.get("content")) for message in messages]
-    question = next((text for text, m in zip(texts[::-1], messages[::-1], strict=True) if m.get("role") == "user"), "")
+    question = next((texts[at] for at in reversed(range(len(texts))) if messages[at].get("role") == "user"), "")
     chance = _Chance("\n".join(texts), seed)
     tokens = _say(_conclusion(question, chance), chance)
     finish_reason = "stop"
-    if max_tokens is not None and max_tokens < len(tokens):
-        tokens, finish_reason = tokens[:max_tokens], "length"
-    return SimulatedReply(tuple(tokens), finish_reason, sum(count_tokens(text) for text in texts))
+    if max_tokens is not None and (ignore_eos or max_tokens < len(tokens)):
+        tokens, finish_reason = _of_length(tokens, max_tokens), "length"
+    if prompt_tokens is None:
+        prompt_tokens = sum(count_tokens(text) for text in texts)
+    return SimulatedReply(tuple(tokens), finish_reason, prompt_tokens, _conversation(messages, texts))
+
+
+def _of_length(tokens: list[str], length: int) -> list[str]:
+    """The first of so many tokens, with filler after them where there are not enough."""
+    missing = length - len(tokens)
+    return tokens + _filler(0, missing) if missing > 0 else tokens[:length]
+
+
+def _conversation(messages: Sequence[Mapping[str, object]], texts: Sequence[str]) -> str:
+    """What all turns of a conversation have in common: how it begins, up to the first words of a user."""
+    begins = next((at for at, message in enumerate(messages, 1) if message.get("role") == "user"), len(texts))
+    text = "\0".join(texts[:begins])
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def text_of(content: object) -> str:
@@ -98,16 +130,17 @@ def _conclusion(question: str, chance: _Chance) -> str:
 
 
 def _say(conclusion: str, chance: _Chance) -> list[str]:
-    length = _MEDIAN_TOKENS * math.exp(_SIGMA * NormalDist().inv_cdf(chance.draw("length")))
-    last = conclusion.split()
+    length = _MEDIAN_TOKENS * math.exp(_SIGMA * _NORMAL.inv_cdf(chance.draw("length")))
+    last = [f" {word}" for word in conclusion.split()]
     wanted = round(min(max(length, _MIN_TOKENS), _MAX_TOKENS)) - len(last)
-    words: list[str] = []
-    sentence = math.floor(len(_FILLER) * chance.draw("first sentence"))
-    while len(words) < wanted:
-        words += _FILLER[sentence % len(_FILLER)].split()
-        sentence += 1
-    words = words[: max(wanted, 0)]
-    return [word if not position else f" {word}" for position, word in enumerate(words + last)]
+    begins_at = _SENTENCES_AT[math.floor(len(_FILLER) * chance.draw("first sentence"))]
+    tokens = _filler(begins_at, max(wanted, 0)) + last
+    return [tokens[0][1:], *tokens[1:]]
+
+
+def _filler(begins_at: int, count: int) -> list[str]:
+    """So many tokens of meaningless sentences, the first of them the one at *begins_at*."""
+    return (_MORE * ((begins_at + count) // len(_MORE) + 1))[begins_at : begins_at + count]
 
 
 def solve(question: str) -> int | None:
@@ -121,9 +154,11 @@ def solve(question: str) -> int | None:
 
 
 def _solve_story(text: str) -> int | None:
-    numbers = [int(number) for number in re.findall(r"\d{1,15}", text, re.ASCII)]
+    numbers = [int(number) for number in _NUMBER.findall(text)]
+    if len(numbers) != 2:
+        return None
     sign = next((sign for pattern, sign in _STORY if pattern.search(text)), None)
-    if len(numbers) != 2 or sign is None:
+    if sign is None:
         return None
     a, b = numbers
     return {"+": a + b, "-": a - b, "*": a * b}[sign]

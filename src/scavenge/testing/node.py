@@ -18,6 +18,7 @@ import trio
 
 from scavenge.errors import ConfigError, Problem
 from scavenge.listings import EndpointSpec
+from scavenge.signals import ServerLoad
 from scavenge.testing import faults
 from scavenge.testing.grammar import FLEET
 from scavenge.testing.host import Host
@@ -56,6 +57,9 @@ class Node:
     _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
     _lives: int = attrs.field(default=0, init=False)
+    """How many deaths of the host have been told."""
+    _frozen: bool = attrs.field(default=False, init=False)
+    """Whether the host was frozen when its state was told last."""
 
     async def run_clock(self) -> None:
         """Let the host's time pass, for ever."""
@@ -63,7 +67,8 @@ class Node:
             next_at = self.host.next_event_at()
             with trio.CancelScope(deadline=math.inf if next_at is None else next_at) as self._alarm:
                 await trio.sleep_forever()
-            self._advance()
+            self.host.advance(trio.current_time())
+            self._settle()
 
     def apply(self, fault: faults.Fault) -> None:
         """Let a fault happen now."""
@@ -76,22 +81,27 @@ class Node:
         self._follow()
         self._set_alarm()
 
-    def _follow(self) -> None:
-        """Tell of what has become of the host."""
-        died, self._lives = self.host.deaths != self._lives, self.host.deaths
-        self.on_fault(died)
-        self._tell()
-
     def begin(self, reply: SimulatedReply, wake: Callable[[], None]) -> Generation | Refusal:
         """Take a request on now; whoever begins a generation cancels it when it hangs up."""
         begun = self.host.begin(reply, wake, trio.current_time())
-        self._set_alarm()
+        self._settle()
         return begun
 
     def cancel(self, generation: Generation) -> None:
         """Stop generating now. Never waits, so that it also works while cancelled."""
         self.host.cancel(generation, trio.current_time())
-        self._set_alarm()
+        self._settle()
+
+    def refresh(self, generation: Generation) -> None:
+        """Bring a generation's tokens up to date. Never waits."""
+        self.host.refresh(generation, trio.current_time())
+        self._settle()
+
+    def read_load(self) -> ServerLoad | None:
+        """The figures that the server offers now, if it offers any."""
+        load = self.host.load(trio.current_time())
+        self._settle()
+        return load
 
     async def wait_alive(self) -> None:
         """Wait until the server is up."""
@@ -107,19 +117,28 @@ class Node:
             await self._changed.wait()
         return self.host.alive and life == self._lives
 
-    def _advance(self) -> None:
-        was_frozen = self.host.frozen_since is not None
-        self.host.advance(trio.current_time())
+    def _follow(self) -> None:
+        """Tell of what has become of the host."""
+        died, self._lives = self.host.deaths != self._lives, self.host.deaths
+        self.on_fault(died)
+        self._tell()
+
+    def _settle(self) -> None:
+        """Tell of a death or a thaw that came with the time, whoever let it pass, and set the alarm."""
         if self.host.deaths != self._lives:
             self._follow()
-        elif was_frozen and self.host.frozen_since is None:
+        elif self._frozen and self.host.frozen_since is None:
             self._tell()
+        self._set_alarm()
 
     def _set_alarm(self) -> None:
         next_at = self.host.next_event_at()
-        self._alarm.deadline = math.inf if next_at is None else next_at
+        deadline = math.inf if next_at is None else next_at
+        if deadline != self._alarm.deadline:  # to set it costs more than to look
+            self._alarm.deadline = deadline
 
     def _tell(self) -> None:
+        self._frozen = self.host.frozen_since is not None
         self._changed.set()
         self._changed = trio.Event()
 

@@ -42,12 +42,13 @@ A script has statements "t=SECONDS WORD SERVER [OPTION=VALUE ...]", separated by
     busy      429 to new requests [retry_after=S] [status=N] [for=S]
     freeze    sockets stay open, nothing is heard [for=S]
     slow      everything takes x times as long [x=2] [for=S]
+    kv        the room of kv-tokens has x times its size [x=0.5] [for=S]
     error     new requests fail [status=500] [rate=1] [for=S]
     garbage   new requests get a page of HTML [for=S]
     abort     the replies in the making end with finish reason "abort"
     cap       the listed cap, the streams it runs, or both change [max_concurrent=N] [slots=N]
     notice    listed as draining with a deadline, and killed then [in=S]
-    heal      busy, freeze, slow, error and garbage are over
+    heal      busy, freeze, slow, kv, error and garbage are over
 Words about the listing have "fleet" in the place of the server:
     outage    the endpoints file is not kept up to date; hang does the same [for=S]
     empty     it lists no endpoint [for=S]
@@ -70,6 +71,7 @@ _NOT_IN_FILES = {"source", "drain_deadline"}
 @click.option("--max-concurrent", type=int, help="The cap that they are listed with. [default: none]")
 @click.option("--token-s", default=0.01, show_default=True, help="Seconds a token takes on an idle server ...")
 @click.option("--load-s", default=0.001, show_default=True, help="... and that each running stream adds.")
+@click.option("--kv-tokens", type=int, help="Room of each for contexts, in tokens. [default: they cost nothing]")
 @click.option("--token-var", help="Ask for the bearer token that this environment variable holds.")
 @click.option("--random-seed", default=0, show_default=True, help="Another seed, other replies.")
 def main(port: int, endpoints_file: Path | None, token_var: str | None, **keys: object) -> None:

@@ -12,7 +12,9 @@ import attrs
 from attrs import validators
 
 from scavenge.errors import ConfigError
+from scavenge.testing.batching_settings import BatchingSettings
 from scavenge.testing.engine import EngineSettings
+from scavenge.testing.engine_kinds import AnySettings
 from scavenge.testing.faults import parse_script
 from scavenge.testing.served import SimulatedServer
 from scavenge.testing.server import FleetPlan, HttpFleet, open_http_fleet
@@ -41,6 +43,9 @@ class SimulatedConfig:
     """Seconds that a token takes on an idle server ..."""
     load_s: float = 0.001
     """... and that each running stream adds."""
+    kv_tokens: int | None = attrs.field(default=None, validator=validators.optional(validators.ge(1)))
+    """How many tokens of context each of them has room for, with a prefix cache in what the running streams leave free;
+    absent: contexts cost nothing."""
     random_seed: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -50,13 +55,18 @@ class SimulatedConfig:
             raise ValueError("script: " + "; ".join(str(problem) for problem in error.problems)) from error
         self._engine()  # raises for what no engine can be
 
-    def _engine(self) -> EngineSettings:
-        return EngineSettings(self.token_s, self.load_s, self.slots, tokens_per_event=1)
+    def _engine(self) -> AnySettings:
+        plain = EngineSettings(self.token_s, self.load_s, self.slots, tokens_per_event=1)
+        if self.kv_tokens is None:
+            return plain
+        return BatchingSettings(
+            weights_s=self.token_s, overhead_s=0.0, stream_s=self.load_s, kv_tokens=self.kv_tokens, slots=self.slots
+        )
 
     def plan(self, first_port: int = 0) -> FleetPlan:
         """The servers that these keys ask for."""
         servers = [
-            SimulatedServer(name, self._engine(), self.model, self.endpoint_id, self.max_concurrent)
+            SimulatedServer(name, self._engine(), self.model, self.endpoint_id, self.max_concurrent, metrics="vllm")
             for name in server_names(self.servers)
         ]
         return FleetPlan(servers, self.script, self.random_seed, first_port)
