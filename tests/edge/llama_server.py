@@ -18,7 +18,7 @@ from small_model import write_small_model
 from real_parts import excuse_processor, real
 
 MODEL = "smollm2"
-LAYERS = 4
+LAYERS = 2
 SLOTS = 4
 CONTEXT_PER_SLOT = 1024
 START_S = 60.0

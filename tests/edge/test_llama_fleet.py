@@ -15,19 +15,12 @@ import attrs
 import pytest
 from fleet_story import Story, assert_redone, open_story
 from hosts import HostedServer, Network, needs_hosts, open_network
-from llama_server import MODEL, NAME, make_model, needs_llama_server, server_command
+from llama_server import MODEL, NAME, needs_llama_server, server_command
 
 pytestmark = [needs_llama_server, needs_hosts]
 
 PORT = 8000
-LAYERS = 2
-"""Three servers share what the machine has."""
 TOKENS = 48
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("model"), LAYERS)
 
 
 @attrs.define(eq=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llama_server import MODEL, SLOTS, make_model, needs_llama_server, open_servers
+from llama_server import MODEL, SLOTS, needs_llama_server, open_servers
 
 pytestmark = needs_llama_server
 
@@ -27,11 +27,6 @@ endpoint_id = "real"
 env_args = { dataset = "rows.jsonl", scorer = "none" }
 sampling_args = { max_tokens = 4, temperature = 0, ignore_eos = true }
 """
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("model"))
 
 
 def write_evaluation(folder: Path, url: str, keys: str = "") -> None:

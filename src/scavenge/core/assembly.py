@@ -2,6 +2,10 @@
 
 Texts and the arguments of tool calls are joined, lists (log-probabilities, token ids) extended; of anything else the
 last value that is not null counts. Chunks of a shape that no server sends raise :class:`ValueError`.
+
+It counts as it goes what flows: a piece is what one choice says in one chunk, be it text, reasoning or a tool call;
+roles, empty texts, finish reasons and a usage alone are none. Where a chunk that says something brings the number of
+tokens so far, the tokens since the last such chunk are counted in its place.
 """
 
 from __future__ import annotations
@@ -11,30 +15,47 @@ from collections.abc import Mapping
 import attrs
 
 _TEXTS = frozenset({"content", "reasoning_content", "reasoning", "refusal"})
+_MOST_TOKENS_A_CHUNK = 64
+"""What a server says beyond that did not come with the chunk: hidden reasoning, or nonsense."""
 
 
 class Assembly:
     """One streamed reply, as far as it has come."""
 
-    __slots__ = ("_choices", "_top")
+    __slots__ = ("_choices", "_tokens", "_top", "pieces")
 
     def __init__(self) -> None:
         self._top: dict[str, object] = {}
         self._choices: dict[int, _Choice] = {}
+        self._tokens: int | None = None  # so far, as the server counts them along
+        self.pieces = 0
+        """How many pieces have come."""
 
     def add(self, chunk: Mapping[str, object]) -> None:
         """Take in one chunk. Raises :class:`ValueError` for one that cannot be understood."""
+        said = 0
         for key, value in chunk.items():
             if key != "choices":
                 if value is not None:
                     self._top[key] = value
             elif isinstance(value, list):
                 for choice in value:
-                    self._add_choice(choice)
+                    said += self._add_choice(choice)
             elif value is not None:
                 raise ValueError("choices is no list")
+        if said:
+            usage = chunk.get("usage")
+            self.pieces += said if usage is None else self._tokens_since(usage, said)
 
-    def _add_choice(self, choice: object) -> None:
+    def _tokens_since(self, usage: object, said: int) -> int:
+        """How many tokens came with a chunk that says *said* pieces and has a usage."""
+        tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        if type(tokens) is not int:
+            return said
+        known, self._tokens = self._tokens, tokens
+        return said if known is None else max(0, min(tokens - known, _MOST_TOKENS_A_CHUNK))
+
+    def _add_choice(self, choice: object) -> bool:
         if not isinstance(choice, dict):
             raise ValueError("a choice is no object")
         index = choice.get("index")
@@ -42,7 +63,7 @@ class Assembly:
         known = self._choices.get(number)
         if known is None:
             known = self._choices[number] = _Choice()
-        known.add(choice)
+        return known.add(choice)
 
     def document(self) -> dict[str, object]:
         """The reply in the shape of a non-streaming response."""
@@ -67,43 +88,50 @@ class _Choice:
     """The call of the protocol before tools."""
     others: dict[str, object] = attrs.field(factory=dict)
 
-    def add(self, choice: Mapping[str, object]) -> None:
+    def add(self, choice: Mapping[str, object]) -> bool:
+        """Take in what one chunk has of it; tell whether that says anything."""
+        says = False
         for key, value in choice.items():
             if value is None or key == "index":
                 continue
             if key in ("delta", "message"):
-                self._add_delta(value)
+                says |= self._add_delta(value)
             elif key == "text" and isinstance(value, str):
                 self.has_text = True
                 self.completion.append(value)
+                says |= value != ""
             else:
                 self.others[key] = _joined(self.others.get(key), value)
+        return says
 
-    def _add_delta(self, delta: object) -> None:
+    def _add_delta(self, delta: object) -> bool:
         if not isinstance(delta, dict):
             raise ValueError("a delta is no object")
         self.has_message = True
+        says = False
         for key, value in delta.items():
             if value is None:
                 continue
             if key in _TEXTS:
-                self._add_text(key, value)
+                says |= self._add_text(key, value)
             elif key == "tool_calls":
-                self.calls.add(value)
+                says |= self.calls.add(value)
             elif key == "function_call" and isinstance(value, dict):
-                _add_function(self.function, value)
+                says |= _add_function(self.function, value)
             else:
                 self.message[key] = _joined(self.message.get(key), value)
+        return says
 
-    def _add_text(self, key: str, value: object) -> None:
+    def _add_text(self, key: str, value: object) -> bool:
         if isinstance(value, str):
             self.texts.setdefault(key, []).append(value)
-            return
+            return value != ""
         text, reasoning = parts_of(value)
         if text:
             self.texts.setdefault(key, []).append(text)
         if reasoning:
             self.texts.setdefault("reasoning_content", []).append(reasoning)
+        return text != "" or reasoning != ""
 
     def document(self, index: int) -> dict[str, object]:
         document: dict[str, object] = {"index": index}
@@ -130,13 +158,15 @@ class _ToolCalls:
     calls: list[dict[str, object]] = attrs.field(factory=list)
     by_index: dict[int, dict[str, object]] = attrs.field(factory=dict)
 
-    def add(self, pieces: object) -> None:
+    def add(self, pieces: object) -> bool:
         if not isinstance(pieces, list):
             raise ValueError("tool_calls is no list")
+        says = False
         for piece in pieces:
             if not isinstance(piece, dict):
                 raise ValueError("a tool call is no object")
-            _add_call(self._call_of(piece), piece)
+            says |= _add_call(self._call_of(piece), piece)
+        return says
 
     def _call_of(self, piece: Mapping[str, object]) -> dict[str, object]:
         index, known_as = piece.get("index"), piece.get("id")
@@ -153,25 +183,32 @@ class _Pieces(list[str]):
     """The pieces of the arguments of a call, not joined yet."""
 
 
-def _add_call(call: dict[str, object], piece: Mapping[str, object]) -> None:
+def _add_call(call: dict[str, object], piece: Mapping[str, object]) -> bool:
+    """Take in one piece of a call; tell whether its function or its arguments go on."""
+    says = False
     for key, value in piece.items():
         if key == "function" and isinstance(value, dict):
             function = call.setdefault("function", {})
             if isinstance(function, dict):
-                _add_function(function, value)
+                says = _add_function(function, value)
         elif value not in (None, "") and key != "index":
             call[key] = value
+    return says
 
 
-def _add_function(function: dict[str, object], piece: Mapping[str, object]) -> None:
+def _add_function(function: dict[str, object], piece: Mapping[str, object]) -> bool:
+    says = False
     for key, value in piece.items():
         if key == "arguments" and isinstance(value, str):
             pieces = function.get("arguments")
             if not isinstance(pieces, _Pieces):
                 pieces = function["arguments"] = _Pieces()
             pieces.append(value)
+            says |= value != ""
         elif value not in (None, ""):
             function[key] = value
+            says = True
+    return says
 
 
 def _plain(function: object) -> object:

@@ -113,6 +113,11 @@ class ReplyReader:
         """Whether nothing that may still come changes the outcome."""
         return self._done or self._fault is not None
 
+    @property
+    def pieces(self) -> int:
+        """How many pieces of a streamed reply have come that have something in them, or tokens if it counts along."""
+        return self._assembly.pieces
+
     def start(self, http_status: int, headers: Mapping[str, str], now_time: float = 0.0) -> None:
         """The head of the reply came; header names are in lower case, *now_time* is the Unix time."""
         self._http_status = http_status

@@ -14,6 +14,9 @@ from scavenge.core.errorbody import Wording, error_in
 from scavenge.core.outcome import outcome_of_error_in_reply, outcome_of_finish
 from scavenge.types import Failed, Json, Lost, Ok, Outcome, Reply, Usage
 
+_CACHE_FIELDS = ("x-openrouter-cache-status", "cf-aig-cache-status", "x-portkey-cache-status", "helicone-cache")
+_HITS = frozenset({"HIT", "SEMANTIC HIT"})
+
 
 def outcome_of_document(document: object, http_status: int, wording: Wording, *, streamed: bool) -> Outcome:
     """The outcome of a reply with status 2xx whose body is *document*, or whose chunks were put together to it."""
@@ -57,7 +60,7 @@ def _read(document: Json, choice: Json, http_status: int) -> Ok | Lost | Failed:
         finish_reason=str(choice["finish_reason"]),
         reasoning=reasoning,
         tool_calls=tool_calls,
-        usage=usage_of(document.get("usage")),
+        usage=usage_of(document),
         raw=document,
     )
     return Ok(reply, http_status)
@@ -90,11 +93,44 @@ def _tool_calls(message: Json) -> tuple[Json, ...]:
     return tuple(calls)
 
 
-def usage_of(usage: object) -> Usage:
-    """The token counts of a ``usage`` object; what is no count is as if it were not there."""
-    if not isinstance(usage, Mapping):
-        return Usage()
-    return Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")))
+def usage_of(document: Json) -> Usage:
+    """The token counts of a reply; what is no count is as if it were not there."""
+    usage = _table(document.get("usage"))
+    prompt_tokens = _count(usage.get("prompt_tokens"))
+    cached_tokens = _cached_tokens(document, usage)
+    if cached_tokens is not None and prompt_tokens is not None and cached_tokens > prompt_tokens:
+        cached_tokens = None  # it counts something else
+    return Usage(prompt_tokens, _count(usage.get("completion_tokens")), cached_tokens)
+
+
+def _cached_tokens(document: Json, usage: Json) -> int | None:
+    """Where servers tell it: OpenAI, vLLM and SGLang; DeepSeek; llama.cpp, beside its usage."""
+    told = (
+        _table(usage.get("prompt_tokens_details")).get("cached_tokens"),
+        usage.get("prompt_cache_hit_tokens"),
+        _table(document.get("timings")).get("cache_n"),
+    )
+    return next((count for value in told if (count := _count(value)) is not None), None)
+
+
+def _table(value: object) -> Json:
+    return value if isinstance(value, Mapping) else {}
+
+
+def is_from_cache(headers: Mapping[str, str]) -> bool:
+    """Whether the head of a reply says that something before the engine had the whole of it; names in lower case.
+
+    ``Cache-Status`` is RFC 9211; ``X-Cache`` is what CDNs and proxies send; the others are those that the documentation
+    of OpenRouter, Cloudflare's AI Gateway, Portkey, Helicone and LiteLLM names. LiteLLM sends the key on a hit only.
+    """
+    if headers.get("x-litellm-cache-key", "") not in ("", "None"):
+        return True
+    if any(headers.get(name, "").strip().upper() in _HITS for name in _CACHE_FIELDS):
+        return True
+    if any(entry.split()[:1] == ["hit"] for entry in headers.get("x-cache", "").lower().split(",")):
+        return True
+    caches = [member.split(";") for member in headers.get("cache-status", "").lower().split(",")]
+    return any(parameter.strip() in ("hit", "hit=?1") for _, *parameters in caches for parameter in parameters)
 
 
 def _count(value: object) -> int | None:

@@ -1,4 +1,4 @@
-"""Model endpoints over HTTP: the port's ``ask`` and ``probe``, straight on our connections. No policy.
+"""Model endpoints over HTTP: the port's ``ask``, ``probe`` and ``read_load``, straight on our connections. No policy.
 
 What every request to an endpoint has in common is prepared once. Whatever goes wrong is an outcome, settings that
 cannot work included; messages show neither the key nor other headers.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import httpx
@@ -17,17 +17,21 @@ import trio
 
 from scavenge.core.chat import ReplyReader, encode_request
 from scavenge.core.errorbody import Wording
+from scavenge.core.flow import Stream
 from scavenge.core.modellist import outcome_of_probe
+from scavenge.core.reply import is_from_cache
 from scavenge.edge.http.dial import CONNECT_DEADLINE_S, LAG_S, Dialer
 from scavenge.edge.http.exchange import Exchange, Pulse
 from scavenge.edge.http.faults import HttpFault
 from scavenge.edge.http.fields import BadRequest, Field, fields_of
+from scavenge.edge.http.load import LoadReader
 from scavenge.edge.http.pool import IDLE_EXPIRY_S, ConnectionPool
 from scavenge.edge.http.request import Request
 from scavenge.edge.http.route import Route, RouteError, route_to
 from scavenge.edge.http.tls import shared_context
 from scavenge.edge.http.transport import Observe, open_http_client
 from scavenge.errors import UsageError
+from scavenge.signals import ServerLoad
 from scavenge.types import (
     Answer,
     ApiType,
@@ -38,6 +42,7 @@ from scavenge.types import (
     Lost,
     LostCause,
     Misrouted,
+    Ok,
     Outcome,
     Rejected,
 )
@@ -99,7 +104,7 @@ class UnusableClient:
         """Minus infinity, too."""
         return -math.inf
 
-    async def ask(self, request: ChatRequest) -> Answer:
+    async def ask(self, request: ChatRequest, stream: Stream | None = None) -> Answer:
         """Say what is wrong."""
         await trio.lowlevel.checkpoint()
         return Answer(self._outcome)
@@ -108,6 +113,11 @@ class UnusableClient:
         """Say what is wrong."""
         await trio.lowlevel.checkpoint()
         return self._outcome
+
+    async def read_load(self) -> ServerLoad | None:
+        """Nobody can be asked."""
+        await trio.lowlevel.checkpoint()
+        return None
 
     @property
     def http(self) -> httpx.AsyncClient:
@@ -134,6 +144,7 @@ class HttpModelClient:
         json_fields = [*fields, (b"content-type", b"application/json")]
         self._post = pool.dialer.route.request_kind(b"POST", path + asked.encode(), json_fields)
         self._wording = Wording(f"POST {endpoint.url}{asked}", _secrets(endpoint, pool.dialer.route))
+        self._load = LoadReader(pool, path, fields)
 
     @property
     def heard_at(self) -> float:
@@ -145,24 +156,22 @@ class HttpModelClient:
         """When anything last came from its host: bytes, or a connection accepted, refused or ended."""
         return self._pool.dialer.signs.reached_at
 
-    async def ask(self, request: ChatRequest) -> Answer:
+    async def ask(self, request: ChatRequest, stream: Stream | None = None) -> Answer:
         """Send one request and wait for the whole reply. What goes wrong is an outcome, never an exception.
 
-        Cancellation closes the connection, so that the server stops generating.
+        What comes of a streamed reply is noted in *stream* as it comes. Cancellation closes the connection, so that the
+        server stops generating.
         """
         body = encode_request(self._endpoint.type, self._endpoint.model, request)
         if isinstance(body, Rejected):
             await trio.lowlevel.checkpoint()
             return Answer(body)
-        outcome: Outcome | None = None
         with trio.CancelScope() as silence:
             pulse = Pulse(silence, request.idle_timeout_s, from_sending=request.stream)
-            outcome = await self._exchange(self._post.request(body), pulse)
-        if outcome is None:
-            late = trio.current_time() - silence.deadline > LAG_S  # this process was busy: it blames nobody
-            what = f"{self._endpoint.url}: not a byte for {request.idle_timeout_s:g} s (idle_timeout)"
-            outcome = Lost(what, LostCause.LATE if late else LostCause.SILENT)
-        return Answer(outcome, pulse.first_byte_s)
+            return await self._exchange(self._post.request(body), pulse, stream)
+        late = trio.current_time() - silence.deadline > LAG_S  # this process was busy: it blames nobody
+        what = f"{self._endpoint.url}: not a byte for {request.idle_timeout_s:g} s (idle_timeout)"
+        return Answer(Lost(what, LostCause.LATE if late else LostCause.SILENT), pulse.first_byte_s)
 
     async def probe(self, path: str) -> Healthy | Outcome:
         """Ask ``GET {url}{path}`` whether the server is there and lists the model; the caller sets the deadline."""
@@ -181,6 +190,10 @@ class HttpModelClient:
                 return fault.told(wording)
         raise AssertionError("a pulse without a limit never fires")
 
+    async def read_load(self) -> ServerLoad | None:
+        """The server's own figures, as far as it tells any; ``None``: it tells none. The caller sets the deadline."""
+        return await self._load.read()
+
     @cached_property
     def http(self) -> httpx.AsyncClient:
         """An httpx client over the same connections, for requests of the user's own."""
@@ -194,22 +207,30 @@ class HttpModelClient:
         """Close the idle connections at once; those in use close when their exchange ends. Never waits."""
         self._pool.close()
 
-    async def _exchange(self, request: Request, pulse: Pulse) -> Outcome:
+    async def _exchange(self, request: Request, pulse: Pulse, stream: Stream | None) -> Answer:
         try:
             exchange = await self._pool.start(request, pulse)
         except HttpFault as fault:
-            return fault.told(self._wording)
+            return Answer(fault.told(self._wording), pulse.first_byte_s)
         try:
-            return await self._read(exchange, pulse)
+            headers = exchange.head.text()
+            outcome = await self._read(exchange, headers, pulse, stream)
         finally:
             exchange.close()
+        return Answer(outcome, pulse.first_byte_s, isinstance(outcome, Ok) and is_from_cache(headers))
 
-    async def _read(self, exchange: Exchange, pulse: Pulse) -> Outcome:
+    async def _read(
+        self, exchange: Exchange, headers: Mapping[str, str], pulse: Pulse, stream: Stream | None
+    ) -> Outcome:
         reader = ReplyReader(self._wording)
-        reader.start(exchange.head.status, exchange.head.text(), time.time())
+        reader.start(exchange.head.status, headers, time.time())
+        noted = 0
         try:
             while not reader.over and (data := await exchange.read()):
                 reader.feed(data)
+                if stream is not None and (pieces := reader.pieces) != noted:
+                    stream.came(pulse.received_at, pieces - noted)
+                    noted = pieces
         except HttpFault as fault:
             return reader.cut(str(fault), fault.cause)
         if reader.over:
@@ -220,15 +241,13 @@ class HttpModelClient:
     async def _probe(self, request: Request, pulse: Pulse, wording: Wording) -> Healthy | Outcome:
         exchange = await self._pool.start(request, pulse)
         try:
-            body = bytearray()
-            while data := await exchange.read():
-                body += data
-                if len(body) > PROBE_BODY_BYTES:
-                    return Failed(f"{wording.tried}: the reply is longer than {PROBE_BODY_BYTES} bytes")
+            body = await exchange.read_whole(PROBE_BODY_BYTES)
         finally:
             exchange.close()
+        if body is None:
+            return Failed(f"{wording.tried}: the reply is longer than {PROBE_BODY_BYTES} bytes")
         head = exchange.head
-        return outcome_of_probe(self._endpoint.model, head.status, head.text(), bytes(body), wording, time.time())
+        return outcome_of_probe(self._endpoint.model, head.status, head.text(), body, wording, time.time())
 
 
 async def _linger(exchange: Exchange) -> None:

@@ -41,7 +41,7 @@ class Pulse:
     ``from_sending`` counts the wait for the first byte too.
     """
 
-    __slots__ = ("_from_sending", "_good_until", "_idle_s", "_scope", "first_byte_at", "sent_at")
+    __slots__ = ("_from_sending", "_good_until", "_idle_s", "_scope", "first_byte_at", "received_at", "sent_at")
 
     def __init__(self, scope: trio.CancelScope, idle_s: float = math.inf, *, from_sending: bool = True) -> None:
         self._scope = scope
@@ -51,6 +51,8 @@ class Pulse:
         self.sent_at: float | None = None
         self.first_byte_at: float | None = None
         """When the first byte of the body came: servers send the head before they have thought of anything."""
+        self.received_at = -math.inf
+        """When a byte of the reply last came."""
 
     @property
     def first_byte_s(self) -> float | None:
@@ -78,6 +80,7 @@ class Pulse:
 
     def received(self, body: bytes, now: float) -> None:
         """Bytes of the reply came at *now*, *body* among them."""
+        self.received_at = now
         self._moved(now)
         if body and self.first_byte_at is None:
             self.first_byte_at = now
@@ -147,6 +150,15 @@ class Exchange:
         while not body and not self._wire.complete:
             body = await self._receive()
         return body
+
+    async def read_whole(self, most_bytes: int) -> bytes | None:
+        """The whole body; ``None``, unread, when it is longer than *most_bytes*. Raises :class:`HttpFault`."""
+        body = bytearray()
+        while data := await self.read():
+            body += data
+            if len(body) > most_bytes:
+                return None
+        return bytes(body)
 
     def close(self) -> None:
         """Give the connection back when it can carry another request, else close it. Never waits."""
