@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from scavenge.core.endpoints_view import (
+    GATE_CHARACTERS,
     HEAD,
     LESS_NEEDED,
     SOURCE_CHARACTERS,
@@ -28,7 +29,8 @@ from scavenge.core.health_settings import HealthSettings
 from scavenge.core.progress_view import WHY_CHARACTERS
 from scavenge.core.redaction import Redactor
 from scavenge.core.summary import Table
-from scavenge.status import EndpointStatus, FleetStatus, PoolStatus, SourceStatus
+from scavenge.signals import GateView
+from scavenge.status import EndpointStatus, FleetStatus, PoolStatus, SessionsStatus, SourceStatus
 from scavenge.types import EndpointId, Url
 
 
@@ -101,13 +103,17 @@ def test_a_source_is_settled_when_it_has_said_something(age_s, trouble, settled)
 
 def test_a_row_tells_the_state_with_its_age_and_the_figures():
     busy = EndpointStatus(
-        Url("http://a/v1"), "live", "answered its probe", 3, 8, None, "hosts.toml", 252.0, 3.2, 41.26, 17, 2
-    )
+        Url("http://a/v1"), "live", "answered its probe", 3, 8, None, "hosts.toml", 252.0, 3.2, 41.26, 17, 2,
+        gate=GateView(8, "gain", 1.6, 812.4),
+    )  # fmt: skip
     assert cells(fleet(pool(busy))) == {
         "pool": "glm",
         "endpoint": "http://a/v1",
         "state": "live 4:12",
         "in flight": "3/8",
+        "gate": "gain",
+        "queue": "2",
+        "goodput": "812",
         "tokens/s": "41.3",
         "requests": "17",
         "failures": "2",
@@ -161,7 +167,8 @@ def test_a_narrow_terminal_loses_columns_until_there_is_room_for_the_reasons():
     assert narrowed(table, 1000) == table
     heads = [narrowed(table, width).head for width in range(300)]
     assert heads == sorted(heads, key=len)
-    assert tuple(name for name in HEAD if name != "source") in heads
+    assert tuple(name for name in HEAD if name != "goodput") in heads
+    assert tuple(name for name in HEAD if name not in ("goodput", "queue", "gate", "source")) in heads
     assert narrowed(table, 0).head == ("endpoint", "state", "why")
     assert narrowed(table, 0).rows == (("http://a/v1", "ejected 0:00", "connection refused"),)
 
@@ -194,8 +201,8 @@ def column_width(table: Table, name: str) -> int:
 
 def test_where_no_endpoint_has_a_reason_a_narrow_terminal_loses_columns_all_the_same():
     table, _ = endpoint_table(fleet(pool(endpoint(source="endpoints.toml"))))
-    assert "source" in narrowed(table, needed(table)).head
-    assert "source" not in narrowed(table, needed(table) - 1).head
+    assert LESS_NEEDED[0] in narrowed(table, needed(table)).head
+    assert LESS_NEEDED[0] not in narrowed(table, needed(table) - 1).head
 
 
 def test_a_column_that_tells_nothing_in_any_row_is_left_out():
@@ -230,6 +237,69 @@ def test_the_limit_is_shown_beside_requests_in_flight_only():
 def test_a_pool_may_be_called_as_if_it_were_nothing():
     for name in ("0", "–", "0/1"):
         assert filled(endpoint_table(fleet(pool(endpoint(), name=name)))[0]).rows[0][0] == name
+
+
+# --- gates
+
+
+def gated(gate: GateView | None, **more: object) -> dict[str, str]:
+    return cells(fleet(pool(attrs.evolve(endpoint(), gate=gate, **more))))
+
+
+def test_the_gate_s_own_limit_is_told_where_something_else_binds():
+    assert gated(GateView(8, "gain"), requests=1)["gate"] == "gain"
+    assert gated(GateView(48, "gain"), requests=1)["gate"] == "gain 48"
+    assert gated(GateView(48), requests=1)["gate"] == "48"
+    assert gated(GateView(8), requests=1)["gate"] == "–"
+
+
+def test_a_gate_that_has_seen_no_request_tells_nothing():
+    seen = GateView(48, "start", 0.0, 0.0)
+    nothing = {"gate": "–", "queue": "–", "goodput": "–"}
+    assert nothing.items() <= gated(seen).items()
+    assert nothing.items() <= gated(None, requests=1).items()
+    assert gated(seen, in_flight=1)["gate"] == gated(seen, requests=1)["gate"] == "start 48"
+
+
+def test_what_a_gate_does_not_know_is_a_dash():
+    row = gated(GateView(8, "ramp"), in_flight=1)
+    assert (row["gate"], row["queue"], row["goodput"]) == ("ramp", "–", "–")
+
+
+def test_the_reason_of_a_gate_is_one_short_line():
+    row = gated(GateView(8, "a reason\nof a plugin " + "x" * 100), requests=1)
+    assert row["gate"].startswith("a reason of")
+    assert len(row["gate"]) == GATE_CHARACTERS
+
+
+def test_the_gates_columns_stay_where_one_row_has_something_for_them():
+    with_gate = attrs.evolve(endpoint(name="b"), in_flight=8, gate=GateView(8, "gain", 2.0))
+    head = filled(endpoint_table(fleet(pool(endpoint(), with_gate)))[0]).head
+    assert head == ("pool", "endpoint", "state", "in flight", "gate", "queue")
+
+
+# --- sessions
+
+
+@pytest.mark.parametrize(
+    ("sessions", "line"),
+    [
+        (SessionsStatus("off", 3, 0), "sessions of glm: 3 live (off)"),
+        (
+            SessionsStatus("budget", 12, 5, 2, None, 81_250.4, 120_000.0, "hits fell"),
+            "sessions of glm: 12 live, contexts 81250 of 120000 tokens, waiting: 5, paused: 2 (budget: hits fell)",
+        ),
+        (SessionsStatus("fixed", 7, 1, limit=8), "sessions of glm: 7 of at most 8 live, waiting: 1 (fixed)"),
+        (SessionsStatus("odd", 0, 0, reason="two\nlines"), "sessions of glm: 0 live (odd: two lines)"),
+    ],
+)
+def test_the_sessions_of_a_pool_have_a_line_below_it(sessions, line):
+    first = attrs.evolve(pool(endpoint()), sessions=sessions)
+    assert notes(fleet(first, pool(endpoint(), name="other"))) == [
+        "pool glm: 1 of 1 take work",
+        line,
+        "pool other: 1 of 1 take work",
+    ]
 
 
 # --- the lines below it
@@ -278,8 +348,9 @@ def test_no_text_of_a_status_keeps_a_secret():
     redact = Redactor()
     redact.hide(["opal-zebra-17"])
     said = "you sent opal-zebra-17"
+    ill = endpoint("ejected", why=said, source=said, gate=GateView(8, said))
     status = fleet(
-        pool(endpoint("ejected", why=said, source=said), name=said),
+        attrs.evolve(pool(ill, name=said), sessions=SessionsStatus(said, 1, 0, reason=said)),
         sources=(SourceStatus(said, 1, 0.5, said),),
     )
     clean = redacted(status, redact)
@@ -309,11 +380,17 @@ def test_a_secret_at_the_edge_of_what_is_cut_leaves_no_half_of_it():
         {"failures": 1},
         {"limit": 9},
         {"in_flight": 1},
+        {"gate": GateView(9, "flat", 2.0, 800.0)},
     ],
     ids=str,
 )
 def test_figures_are_no_news(change):
     assert news(fleet(pool(endpoint()))) == news(fleet(pool(attrs.evolve(endpoint(), **change), waiting=3)))
+
+
+def test_what_becomes_of_sessions_is_no_news():
+    with_sessions = attrs.evolve(pool(endpoint()), sessions=SessionsStatus("budget", 3, 1, reason="hits"))
+    assert news(fleet(pool(endpoint()))) == news(fleet(with_sessions))
 
 
 @pytest.mark.parametrize(
@@ -360,3 +437,17 @@ def test_json_has_the_fields_by_their_names_with_rounded_ages():
     assert one.keys() == {field.name for field in attrs.fields(EndpointStatus)}
     assert (one["state_s"], one["heard_s"], one["limit"], one["probe_s"]) == (1.235, 0.0, 8, None)
     assert document["sources"][0]["listing_age_s"] == 2.0
+
+
+def test_json_has_what_the_gates_say():
+    gated = endpoint(gate=GateView(8, "gain", 0.12345, 812.5, elasticity=0.3, half_load=44.0, settled=True))
+    status = fleet(attrs.evolve(pool(gated), sessions=SessionsStatus("budget", 3, 1, budget_tokens=60_000.0)))
+    (listed,) = orjson.loads(orjson.dumps(as_json(status)))["pools"]
+    assert listed["endpoints"][0]["gate"] == {
+        "limit": 8, "reason": "gain", "queue": 0.123, "goodput": 812.5, "elasticity": 0.3, "half_load": 44.0,
+        "settled": True,
+    }  # fmt: skip
+    assert listed["sessions"] == {
+        "policy": "budget", "live": 3, "waiting": 1, "paused": 0, "limit": None, "context_tokens": 0.0,
+        "budget_tokens": 60_000.0, "reason": "",
+    }  # fmt: skip

@@ -18,12 +18,15 @@ from scavenge.events import (
     EvalSized,
     Event,
     HealthChanged,
+    LimitMoved,
     NetworkBack,
     NetworkLost,
     PoolWaiting,
     RolloutFinished,
+    RolloutStarted,
     RunStarted,
     RunStopping,
+    SessionsMoved,
     SourceChanged,
     Warned,
 )
@@ -275,6 +278,67 @@ def test_holdups_change_with_what_is_waited_for_but_not_with_its_reason():
     assert view.holdups() == before
     view.on_event(PoolWaiting(EndpointId("other"), T0, "why"), T0 + 1)
     assert view.holdups() != before
+
+
+def moved(new: int, url: Url = URL) -> LimitMoved:
+    return LimitMoved(POOL, url, 8, new, "gain", 5)
+
+
+def test_the_limits_of_the_endpoints_that_take_work_stand_beside_what_is_in_flight():
+    other = Url("http://b/v1")
+    view = view_after(EndpointJoined(POOL, URL), AttemptStarted(POOL, URL), moved(16), moved(1200))
+    assert ", 1/1,200 in flight" in view.summary_line(T0)
+    view.on_event(EndpointJoined(POOL, other), T0)
+    view.on_event(moved(100, other), T0)
+    assert ", 1/1,200 in flight" in view.summary_line(T0)
+    view.on_event(HealthChanged(POOL, other, "probing", "live", ""), T0)
+    assert ", 1/1,300 in flight" in view.summary_line(T0)
+    view.on_event(EndpointDraining(POOL, URL, "marked so"), T0)
+    assert ", 1/100 in flight" in view.summary_line(T0)
+
+
+def test_no_limit_is_told_while_one_that_counts_is_not_known():
+    other = Url("http://b/v1")
+    live = [EndpointJoined(POOL, URL), AttemptStarted(POOL, URL)]
+    assert ", 1 in flight" in view_after(*live).summary_line(T0)
+    assert ", 0 in flight" in view_after(moved(8)).summary_line(T0)
+    two = view_after(*live, moved(8), EndpointJoined(POOL, other), AttemptStarted(POOL, other))
+    assert ", 2 in flight" in two.summary_line(T0)
+
+
+def test_what_an_endpoint_was_allowed_is_forgotten_with_it():
+    joined = [EndpointJoined(POOL, URL), HealthChanged(POOL, URL, "probing", "live", "")]
+    view = view_after(*joined, moved(8))
+    assert ", 0/8 in flight" in view.summary_line(T0)
+    for event in (EndpointLeft(POOL, URL), *joined):
+        view.on_event(event, T0)
+    assert ", 0 in flight" in view.summary_line(T0)
+
+
+def test_rollouts_under_way_are_told_with_the_bound_of_the_session_gates():
+    view = view_after(RolloutStarted("math"), RolloutStarted("math"), RolloutStarted("code"), finished())
+    assert "under way" not in view.summary_line(T0)
+    view.on_event(SessionsMoved(POOL, 2, "start"), T0)
+    assert "under way" not in view.summary_line(T0)
+    view.on_event(SessionsMoved(POOL, 2, "slots", limit=1500), T0)
+    assert "in flight, 2 under way (at most 1,500 sessions) | " in view.summary_line(T0)
+    view.on_event(SessionsMoved(POOL, 2, "slots", limit=21), T0)
+    view.on_event(SessionsMoved(EndpointId("b"), 0, "hits", budget_tokens=59_999.7), T0)
+    assert "2 under way (at most 21 sessions, contexts up to 60,000 tokens)" in view.summary_line(T0)
+
+
+def test_more_rollouts_that_end_than_began_leave_none_under_way():
+    view = view_after(finished(), finished(), RolloutStarted("math"), SessionsMoved(POOL, 0, "", limit=4))
+    assert ", 1 under way (at most 4 sessions)" in view.summary_line(T0)
+
+
+def test_no_limit_that_moves_is_a_hold_up():
+    view = view_after(moved(8))
+    before = view.holdups()
+    view.on_event(moved(4), T0)
+    view.on_event(SessionsMoved(POOL, 2, "hits", limit=4), T0)
+    assert view.holdups() == before
+    assert view.notes(T0) == []
 
 
 def test_events_of_no_interest_change_nothing():

@@ -17,7 +17,7 @@ from scavenge.core.summary import EndpointSummary, EvalSummary, Summary, closing
 
 EVAL = EvalSummary("math", "chat", 9, 1, None, 0.5, 0.1234567, 0.45, {1: 0.5, 4: 0.75}, 100, 200, 75.0, 2.6666)
 EMPTY = EvalSummary("none", "chat", 0, 0, 4, None, None, None, None, 0, 0, 0.0, None)
-ENDPOINT = EndpointSummary("glm", "http://a/v1", 12, {"lost": 2, "busy": 1}, 300, 61.0, 8)
+ENDPOINT = EndpointSummary("glm", "http://a/v1", 12, {"lost": 2, "busy": 1}, 300, 61.0, 8, 48, 64)
 SUMMARY = Summary((EVAL, EMPTY), (ENDPOINT, attrs.evolve(ENDPOINT, failures={})), 3, 4)
 
 
@@ -30,7 +30,7 @@ def test_the_summary_is_plain_json_and_names_what_it_has():
     }  # fmt: skip
     assert found["endpoints"][0] == {
         "endpoint_id": "glm", "url": "http://a/v1", "requests": 12, "failures": {"lost": 2, "busy": 1}, "tokens": 300,
-        "alive_s": 61.0, "peak_in_flight": 8,
+        "alive_s": 61.0, "peak_in_flight": 8, "limit": 48, "peak_limit": 64,
     }  # fmt: skip
     assert (found["retries"], found["revocations"]) == (3, 4)
 
@@ -48,8 +48,23 @@ def test_the_closing_tables_have_a_cell_for_every_column():
     assert evals.rows[0] == ("math", "9", "1", "?", "0.5 ± 0.1235", "0.45", "0.5", "0.75", "300", "1m15s", "2.7")
     assert evals.rows[1] == ("none", "0", "0", "4", "–", "–", "–", "–", "0", "0.0s", "–")
     assert endpoints.title == "endpoints (3 retries, 4 leases revoked)"
-    assert endpoints.rows[0] == ("glm", "http://a/v1", "12", "1 busy, 2 lost", "300", "1m01s", "8")
+    assert endpoints.rows[0] == ("glm", "http://a/v1", "12", "1 busy, 2 lost", "300", "1m01s", "8", "48 (peak 64)")
     assert endpoints.rows[1][3] == "–"
+
+
+@pytest.mark.parametrize(
+    ("limit", "peak", "text"), [(None, None, "–"), (8, 8, "8"), (8, None, "8"), (7, 9, "7 (peak 9)")]
+)
+def test_the_peak_of_a_limit_is_told_beside_it_where_it_is_another(limit, peak, text):
+    part = attrs.evolve(ENDPOINT, limit=limit, peak_limit=peak)
+    assert closing_table(Summary((), (part, ENDPOINT), 0, 0))[1].rows[0][-1] == text
+
+
+def test_where_no_limit_was_told_there_is_no_column_for_limits():
+    untold = attrs.evolve(ENDPOINT, limit=None, peak_limit=None)
+    table = closing_table(Summary((), (untold, untold), 0, 0))[1]
+    assert table.head[-1] == "peak in flight"
+    assert {len(row) for row in table.rows} == {len(table.head)}
 
 
 @pytest.mark.parametrize(

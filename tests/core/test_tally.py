@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scavenge.core.records import encode, parse_brief
 from scavenge.core.tally import EvalTally, History, Tally
 from scavenge.events import (
+    AttemptDropped,
     AttemptEnded,
     AttemptStarted,
     EndpointJoined,
@@ -17,6 +18,7 @@ from scavenge.events import (
     EvalGaveUp,
     HealthChanged,
     LeasesRevoked,
+    LimitMoved,
     RolloutFinished,
     RolloutStarted,
 )
@@ -148,6 +150,38 @@ def test_an_endpoint_s_requests_failures_tokens_and_peak_are_counted():
     assert (first.url, first.requests, first.failures, first.tokens) == (URL, 3, {"lost": 2}, 12)
     assert (first.peak_in_flight, second.peak_in_flight) == (3, 0)
     assert (second.endpoint_id, second.url, second.failures) == (POOL, other, {"busy": 1})
+
+
+def test_a_request_that_was_given_up_is_no_attempt_and_makes_room():
+    tally = observed(AttemptStarted(POOL, URL), AttemptDropped(POOL, URL), AttemptStarted(POOL, URL))
+    (found,) = tally.summary({}, 0.0).endpoints
+    assert (found.requests, found.peak_in_flight) == (0, 1)
+
+
+def moved(old: int, new: int, url: Url = URL) -> LimitMoved:
+    return LimitMoved(POOL, url, old, new, "gain", 3)
+
+
+def limits(tally: Tally) -> list[tuple[int | None, int | None]]:
+    return [(each.limit, each.peak_limit) for each in tally.summary({}, 0.0).endpoints]
+
+
+def test_the_last_limit_of_an_endpoint_and_its_peak_are_told():
+    other = Url("http://b/v1")
+    tally = observed(AttemptStarted(POOL, URL), moved(8, 16, other), moved(16, 64, other), moved(64, 32, other))
+    assert limits(tally) == [(None, None), (32, 64)]
+
+
+def test_a_limit_that_only_fell_had_its_peak_before():
+    assert limits(observed(moved(40, 20))) == [(20, 40)]
+
+
+def test_the_limit_of_an_earlier_part_stands_until_another_is_told_and_its_peak_is_kept():
+    tally = make()
+    tally.carry_over(observed(moved(8, 64), moved(64, 32)).summary({}, 0.0).as_json())
+    assert limits(tally) == [(32, 64)]
+    tally.observe(moved(8, 16), 0.0)
+    assert limits(tally) == [(16, 64)]
 
 
 def alive_s(*events) -> float:
@@ -290,6 +324,7 @@ def test_times_and_endpoints_of_an_earlier_part_come_from_its_last_summary():
         {"evals": 1, "endpoints": None, "retries": "x", "revocations": float("inf")},
         {"evals": [1, {}, {"eval": "gone"}], "endpoints": [{}, {"url": 1}, {"url": "u", "failures": []}]},
         {"evals": [{"eval": "e", "wall_s": None}], "endpoints": [{"url": "u", "failures": {"x": "y"}, "tokens": []}]},
+        {"endpoints": [{"url": "u", "limit": "x", "peak_limit": 3}, {"url": "u", "limit": 2, "peak_limit": None}]},
     ],
 )
 def test_a_summary_that_was_spoilt_harms_nothing(garbage):

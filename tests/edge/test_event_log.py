@@ -14,18 +14,22 @@ from scavenge.events import (
     AttemptEnded,
     EndpointJoined,
     HealthChanged,
+    LimitMoved,
     RolloutFinished,
     RunStarted,
+    SessionsMoved,
     SourceChanged,
     Stalled,
 )
 from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
+from scavenge.signals import GateView
 from scavenge.status import (
     EndpointStatus,
     LeaseStatus,
     Picture,
     PoolPicture,
     PoolStatus,
+    SessionsStatus,
     SourceStatus,
     TaskStatus,
     WaitingStatus,
@@ -81,15 +85,22 @@ def test_secrets_are_taken_out_of_every_text(path):
     log, _ = make(path, redact=lambda text: text.replace("sk-123", "***"))
     log(SourceChanged("file sk-123", False, "401 for sk-123"))
     log(AttemptEnded(POOL, Attempt(URL, "misrouted", 1.0, 2.0, message="bad key sk-123"), 0))
+    log(LimitMoved(POOL, URL, 8, 16, "gain sk-123", 7))
+    log(SessionsMoved(POOL, 3, "hits sk-123", limit=9))
     log.close()
     assert "sk-123" not in path.read_text()
-    assert path.read_text().count("***") == 3
+    assert path.read_text().count("***") == 5
 
 
 def picture(words: str) -> Picture:
     """A picture with these words wherever words of others may be."""
     pool = PoolPicture(
-        PoolStatus(POOL, (EndpointStatus(URL, "ejected", words, 1, 8, source=words),), 1),
+        PoolStatus(
+            POOL,
+            (EndpointStatus(URL, "ejected", words, 1, 8, source=words, gate=GateView(8, words)),),
+            1,
+            SessionsStatus(words, 1, 0, reason=words),
+        ),
         leases=(LeaseStatus(URL, 1, 20.0),),
         leases_in_all=1,
         waiting=(WaitingStatus(1, 2.0, (URL,)),),
@@ -123,7 +134,22 @@ def test_secrets_are_taken_out_of_every_text_of_a_picture(path):
     log(Stalled(300.0, picture("token sk-123")))
     log.close()
     assert "sk-123" not in path.read_text()
-    assert path.read_text().count("***") == 6
+    assert path.read_text().count("***") == 9
+
+
+def test_a_limit_that_moves_is_written_with_what_the_gate_saw(path):
+    log, _ = make(path)
+    log(LimitMoved(POOL, URL, 8, 16, "gain", 7, goodput=812.5, queue=float("nan"), elasticity=0.4))
+    log(SessionsMoved(POOL, 3, "hits fell", budget_tokens=60_000.0))
+    log.close()
+    gate, sessions = ({key: line[key] for key in line if key not in ("time", "endpoint_id")} for line in lines(path))
+    assert gate == {
+        "event": "LimitMoved", "url": URL, "old": 8, "new": 16, "reason": "gain", "in_flight": 7, "goodput": 812.5,
+        "queue": None, "elasticity": 0.4,
+    }  # fmt: skip
+    assert sessions == {
+        "event": "SessionsMoved", "live": 3, "reason": "hits fell", "limit": None, "budget_tokens": 60_000.0,
+    }  # fmt: skip
 
 
 def test_a_list_of_names_stays_a_list(path):

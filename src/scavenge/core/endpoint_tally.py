@@ -23,6 +23,7 @@ from scavenge.events import (
     EndpointLeft,
     Event,
     HealthChanged,
+    LimitMoved,
 )
 from scavenge.types import EndpointId, Url
 
@@ -40,6 +41,9 @@ class EndpointTally:
     tokens: int = 0
     alive_s: float = 0.0
     peak_in_flight: int = 0
+    limit: int | None = None
+    """What its gate told last; that of an earlier part until it tells."""
+    peak_limit: int | None = None
     _in_flight: int = attrs.field(default=0, init=False)
     _alive_since: float | None = attrs.field(default=None, init=False)
     _sure: bool = attrs.field(default=False, init=False)
@@ -80,6 +84,11 @@ class EndpointTally:
         else:
             self.failures[outcome] += 1
 
+    def limit_moved(self, old: int, new: int) -> None:
+        """Its gate allows another number of requests in flight."""
+        self.limit = new
+        self.peak_limit = max(old, new, self.peak_limit or 0)
+
     def _alive_for(self, now: float) -> float:
         return now - self._alive_since if self._alive_since is not None and self._sure else 0.0
 
@@ -88,7 +97,15 @@ class EndpointTally:
         alive_s = self.alive_s + self._alive_for(now)
         failures = dict(self.failures)
         return EndpointSummary(
-            self.endpoint_id, self.url, self.requests, failures, self.tokens, alive_s, self.peak_in_flight
+            self.endpoint_id,
+            self.url,
+            self.requests,
+            failures,
+            self.tokens,
+            alive_s,
+            self.peak_in_flight,
+            self.limit,
+            self.peak_limit,
         )
 
 
@@ -113,6 +130,8 @@ class EndpointTallies:
                 self._of(endpoint_id, url).left(now)
             case HealthChanged(endpoint_id, url, old, new):
                 self._of(endpoint_id, url).health_changed(old, new, now)
+            case LimitMoved(endpoint_id, url, old, new):
+                self._of(endpoint_id, url).limit_moved(old, new)
             case _:
                 pass
 
@@ -131,6 +150,8 @@ class EndpointTallies:
         mine.tokens += int(number(earlier.get("tokens")))
         mine.alive_s += number(earlier.get("alive_s"))
         mine.peak_in_flight = max(mine.peak_in_flight, int(number(earlier.get("peak_in_flight"))))
+        if limit := int(number(earlier.get("limit"))):
+            mine.limit_moved(int(number(earlier.get("peak_limit"))), limit)
         failures = earlier.get("failures")
         for outcome, count in failures.items() if isinstance(failures, dict) else ():
             mine.failures[outcome] += int(number(count))

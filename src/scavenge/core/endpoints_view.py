@@ -16,16 +16,43 @@ from scavenge.core.health_state import UNANSWERED_WHY, State
 from scavenge.core.naming import one_line
 from scavenge.core.progress_view import TAKES_WORK, WHY_CHARACTERS
 from scavenge.core.summary import Table
-from scavenge.status import EndpointStatus, FleetStatus, PoolStatus, SourceStatus
+from scavenge.status import EndpointStatus, FleetStatus, PoolStatus, SessionsStatus, SourceStatus
+from scavenge.types import EndpointId
 
-HEAD = ("pool", "endpoint", "state", "in flight", "tokens/s", "requests", "failures", "heard", "source", "why")
+HEAD = (
+    "pool",
+    "endpoint",
+    "state",
+    "in flight",
+    "gate",
+    "queue",
+    "goodput",
+    "tokens/s",
+    "requests",
+    "failures",
+    "heard",
+    "source",
+    "why",
+)
 SOURCE_CHARACTERS = 24
 """How much of a source's name the table shows, the end of it: it may be a long path. The lines below name it whole."""
 WHY_AT_LEAST = 40
 """Characters that a narrow terminal has for the reasons, before it has the columns in :data:`LESS_NEEDED`."""
-LESS_NEEDED = ("source", "requests", "failures", "heard", "tokens/s", "pool", "in flight")
+GATE_CHARACTERS = 16
+"""How much of the reason of a gate's last move the table shows: the words may be a plugin's."""
+LESS_NEEDED = ("goodput", "queue", "gate", "source", "requests", "failures", "heard", "tokens/s", "pool", "in flight")
 UNKNOWN = "–"
-NOTHING = {"tokens/s": UNKNOWN, "requests": "0", "failures": "0", "heard": UNKNOWN, "source": UNKNOWN, "why": ""}
+NOTHING = {
+    "gate": UNKNOWN,
+    "queue": UNKNOWN,
+    "goodput": UNKNOWN,
+    "tokens/s": UNKNOWN,
+    "requests": "0",
+    "failures": "0",
+    "heard": UNKNOWN,
+    "source": UNKNOWN,
+    "why": "",
+}
 """What the cells of a column say where there is nothing to tell; ``in flight`` begins with 0 then."""
 GAP_CHARACTERS = 2
 
@@ -75,7 +102,7 @@ def news(status: FleetStatus) -> FleetStatus:
     return attrs.evolve(
         status,
         pools=tuple(
-            attrs.evolve(pool, endpoints=tuple(map(_endpoint_news, pool.endpoints)), waiting=0) for pool in status.pools
+            PoolStatus(pool.endpoint_id, tuple(map(_endpoint_news, pool.endpoints)), 0) for pool in status.pools
         ),
         sources=tuple(map(_source_news, status.sources)),
         network_down_s=_known(status.network_down_s),
@@ -121,12 +148,30 @@ def _row(pool: PoolStatus, endpoint: EndpointStatus) -> tuple[str, ...]:
         endpoint.url,
         f"{endpoint.state} {duration(endpoint.state_s)}",
         f"{endpoint.in_flight}/{endpoint.limit}",
+        *_gate_cells(endpoint),
         UNKNOWN if speed is None else f"{speed:.1f}",
         str(endpoint.requests),
         str(endpoint.failures),
         UNKNOWN if endpoint.heard_s is None else duration(endpoint.heard_s),
         source_cell(endpoint.source),
         "" if endpoint.state == State.LIVE.value else one_line(endpoint.why, WHY_CHARACTERS),
+    )
+
+
+def _gate_cells(endpoint: EndpointStatus) -> tuple[str, str, str]:
+    """Why the gate's limit moved last, with that limit where something else binds; its queue; its tokens per second.
+
+    A gate that has seen no request yet has nothing to tell.
+    """
+    gate = endpoint.gate
+    if gate is None or not (endpoint.in_flight or endpoint.requests):
+        return UNKNOWN, UNKNOWN, UNKNOWN
+    reason = one_line(gate.reason, GATE_CHARACTERS)
+    own_limit = "" if gate.limit == endpoint.limit else str(gate.limit)
+    return (
+        " ".join(filter(None, (reason, own_limit))) or UNKNOWN,
+        UNKNOWN if gate.queue is None else f"{gate.queue:.0f}",
+        UNKNOWN if gate.goodput is None else f"{gate.goodput:.0f}",
     )
 
 
@@ -185,6 +230,8 @@ def _notes(status: FleetStatus) -> Iterator[str]:
     )
     for pool in status.pools:
         yield _pool_line(pool, nothing)
+        if pool.sessions is not None:
+            yield _sessions_line(pool.endpoint_id, pool.sessions)
     yield from map(_source_line, status.sources)
 
 
@@ -193,6 +240,19 @@ def _pool_line(pool: PoolStatus, nothing: str) -> str:
     line = f"pool {one_line(pool.endpoint_id)}: "
     line += f"{working} of {len(pool.endpoints)} take work" if pool.endpoints else nothing
     return f"{line}, waiting: {pool.waiting}" if pool.waiting else line
+
+
+def _sessions_line(endpoint_id: EndpointId, sessions: SessionsStatus) -> str:
+    bound = "" if sessions.limit is None else f" of at most {sessions.limit}"
+    parts = [f"{sessions.live}{bound} live"]
+    if sessions.budget_tokens is not None:
+        parts.append(f"contexts {sessions.context_tokens:.0f} of {sessions.budget_tokens:.0f} tokens")
+    if sessions.waiting:
+        parts.append(f"waiting: {sessions.waiting}")
+    if sessions.paused:
+        parts.append(f"paused: {sessions.paused}")
+    why = ": ".join(filter(None, (one_line(sessions.policy), one_line(sessions.reason, WHY_CHARACTERS))))
+    return f"sessions of {one_line(endpoint_id)}: {', '.join(parts)} ({why})"
 
 
 def _source_line(source: SourceStatus) -> str:

@@ -12,6 +12,7 @@ from collections import deque
 
 import attrs
 
+from scavenge.core.bounds_view import BoundsView, Place
 from scavenge.core.figures import duration
 from scavenge.core.health_state import WORKING
 from scavenge.core.naming import listed, one_line
@@ -27,15 +28,18 @@ from scavenge.events import (
     EvalSized,
     Event,
     HealthChanged,
+    LimitMoved,
     NetworkBack,
     NetworkLost,
     PoolWaiting,
     RolloutFinished,
+    RolloutStarted,
     RunStarted,
     RunStopping,
+    SessionsMoved,
     SourceChanged,
 )
-from scavenge.types import EndpointId, Url
+from scavenge.types import EndpointId
 
 TOKENS_WINDOW_S = 30.0
 """Over what time tokens per second are averaged: replies come whole, so a shorter one would jump."""
@@ -96,6 +100,7 @@ class ProgressView:
     failed: int = 0
     kept: int = 0
     in_flight: int = 0
+    bounds: BoundsView = attrs.field(factory=BoundsView)
     tokens: RecentRate = attrs.field(init=False)
     rollouts: RecentRate = attrs.field(init=False)
     waits: dict[EndpointId, Wait] = attrs.field(factory=dict)
@@ -106,9 +111,9 @@ class ProgressView:
     stopping: str = ""
     gave_up: list[str] = attrs.field(factory=list)
     _sizes: dict[str, int | None] = attrs.field(factory=dict)
-    _listed: set[tuple[EndpointId, Url]] = attrs.field(factory=set)
-    _draining: set[tuple[EndpointId, Url]] = attrs.field(factory=set)
-    _health: dict[tuple[EndpointId, Url], str] = attrs.field(factory=dict)
+    _listed: set[Place] = attrs.field(factory=set)
+    _draining: set[Place] = attrs.field(factory=set)
+    _health: dict[Place, str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.tokens = RecentRate(TOKENS_WINDOW_S, self.started_time)
@@ -136,7 +141,10 @@ class ProgressView:
     @property
     def live(self) -> int:
         """Endpoints that are given work."""
-        return sum(place not in self._draining and self._health.get(place) in TAKES_WORK for place in self._listed)
+        return len(self._live())
+
+    def _live(self) -> list[Place]:
+        return [one for one in self._listed if one not in self._draining and self._health.get(one) in TAKES_WORK]
 
     def left_s(self, now_time: float) -> float | None:
         """Seconds to the end at the recent speed; ``None`` where that cannot be told."""
@@ -150,15 +158,12 @@ class ProgressView:
     def on_event(self, event: Event, now_time: float) -> None:
         """Hear of an event."""
         match event:
-            case AttemptStarted():
-                self.in_flight += 1
-                self._health.setdefault((event.endpoint_id, event.url), "live")
-            case AttemptEnded():
-                self.in_flight = max(0, self.in_flight - 1)
-                self.tokens.add(event.tokens, now_time)
-            case AttemptDropped():
-                self.in_flight = max(0, self.in_flight - 1)
+            case AttemptStarted() | AttemptEnded() | AttemptDropped():
+                self._on_attempt(event, now_time)
+            case LimitMoved() | SessionsMoved() | RolloutStarted():
+                self.bounds.on_event(event)
             case RolloutFinished():
+                self.bounds.on_event(event)
                 self._on_finished(failed=event.record.error is not None, now_time=now_time)
             case PoolWaiting(why=""):
                 self.waits.pop(event.endpoint_id, None)
@@ -172,6 +177,15 @@ class ProgressView:
                 self._on_endpoint(event)
             case _:
                 pass
+
+    def _on_attempt(self, event: AttemptStarted | AttemptEnded | AttemptDropped, now_time: float) -> None:
+        if isinstance(event, AttemptStarted):
+            self.in_flight += 1
+            self._health.setdefault((event.endpoint_id, event.url), "live")
+            return
+        self.in_flight = max(0, self.in_flight - 1)
+        if isinstance(event, AttemptEnded):
+            self.tokens.add(event.tokens, now_time)
 
     def _on_finished(self, *, failed: bool, now_time: float) -> None:
         self.failed += failed
@@ -219,6 +233,7 @@ class ProgressView:
             case EndpointLeft():
                 self._listed.discard(place)
                 self._health.pop(place, None)
+                self.bounds.forget(place)
 
     # --- what is said
 
@@ -234,7 +249,9 @@ class ProgressView:
     def _counts(self) -> str:
         total = self.total
         known = "?" if total is None else f"{total:,}"
-        return f"{self.done:,}/{known} done, {self.failed:,} failed, {self.in_flight:,} in flight"
+        limit, sessions = self.bounds.limit(self._live()), self.bounds.sessions()
+        in_flight = f"{self.in_flight:,} in flight" if limit is None else f"{self.in_flight:,}/{limit:,} in flight"
+        return ", ".join(filter(None, (f"{self.done:,}/{known} done", f"{self.failed:,} failed", in_flight, sessions)))
 
     def notes(self, now_time: float) -> list[str]:
         """What holds the run up, one line each."""

@@ -36,7 +36,10 @@ class EvalSummary:
 
 @attrs.frozen
 class EndpointSummary:
-    """One endpoint. ``failures`` counts the attempts that were not ``ok`` by outcome."""
+    """One endpoint. ``failures`` counts the attempts that were not ``ok`` by outcome.
+
+    ``limit`` and ``peak_limit`` are what its gate allowed last and at most; ``None`` where it never told.
+    """
 
     endpoint_id: str
     url: str
@@ -45,6 +48,8 @@ class EndpointSummary:
     tokens: int
     alive_s: float
     peak_in_flight: int
+    limit: int | None = None
+    peak_limit: int | None = None
 
 
 @attrs.frozen
@@ -86,7 +91,11 @@ class Table:
 
 
 def closing_table(summary: Summary) -> tuple[Table, ...]:
-    """What ``run`` shows at its end: the evaluations, then the endpoints with the run's counts in the title."""
+    """What ``run`` shows at its end: the evaluations, then the endpoints with the run's counts in the title.
+
+    Limits have a column where any was told.
+    """
+    limited = any(part.limit is not None for part in summary.endpoints)
     ks = sorted({k for part in summary.evals for k in part.pass_at_k or ()})
     evals = Table(
         "evaluations",
@@ -106,8 +115,17 @@ def closing_table(summary: Summary) -> tuple[Table, ...]:
     )
     endpoints = Table(
         f"endpoints ({summary.retries} retries, {summary.revocations} leases revoked)",
-        ("pool", "endpoint", "requests", "failures", "tokens", "alive", "peak in flight"),
-        tuple(_endpoint_row(part) for part in summary.endpoints),
+        (
+            "pool",
+            "endpoint",
+            "requests",
+            "failures",
+            "tokens",
+            "alive",
+            "peak in flight",
+            *(["limit"] if limited else []),
+        ),
+        tuple((*_endpoint_row(part), *([_limit(part)] if limited else [])) for part in summary.endpoints),
     )
     return evals, endpoints
 
@@ -142,6 +160,12 @@ def _endpoint_row(part: EndpointSummary) -> tuple[str, ...]:
         precise_duration(part.alive_s),
         str(part.peak_in_flight),
     )
+
+
+def _limit(part: EndpointSummary) -> str:
+    if part.limit is None:
+        return "–"
+    return str(part.limit) if part.peak_limit in (None, part.limit) else f"{part.limit} (peak {part.peak_limit})"
 
 
 def _number(value: float | None) -> str:

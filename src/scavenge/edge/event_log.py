@@ -28,7 +28,7 @@ from scavenge.rollouts import RolloutRecord
 
 LINES_MAX = 20_000
 UNWRITTEN = (AttemptStarted, AttemptDropped, RolloutStarted)
-TEXTS = frozenset({"message", "why", "what", "source", "trouble", "name"})
+TEXTS = frozenset({"message", "why", "what", "source", "trouble", "name", "reason", "policy"})
 """Fields with words of servers, plugins and users: what may hold a secret. All others are names and numbers of ours."""
 FLUSH_EVERY_S = 1.0
 
