@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import attrs
 import trio
 
-from scavenge.core.ledger import Ask
-from scavenge.runtime.dispatcher import Dispatcher, HeldLease
 from scavenge.types import Misrouted, RequestFailed
+
+T = TypeVar("T")
 
 
 @attrs.define(eq=False)
@@ -21,18 +22,18 @@ class Asking:
     why: Callable[[], str]
     _scopes: set[trio.CancelScope] = attrs.field(factory=set)
 
-    async def acquire(self, dispatcher: Dispatcher, ask: Ask) -> HeldLease:
-        """Wait for what is asked for.
+    async def wait(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Wait for what *ask* waits for.
 
         Raises :class:`RequestFailed` when it will never be there. Cancelled, it leaves the queue.
         """
         if self.elastic:
-            return await dispatcher.acquire(ask)
+            return await ask()
         with trio.CancelScope() as scope:
             self._scopes.add(scope)
             try:
                 self.look()
-                return await dispatcher.acquire(ask)
+                return await ask()
             finally:
                 self._scopes.discard(scope)
         raise RequestFailed(Misrouted(self.why()), ())

@@ -50,8 +50,8 @@ def _pool_picture(pool: Pool, status: PoolStatus, leases_most: int, waiting_most
         leases=tuple(_lease_status(one, now) for one in held[:leases_most]),
         leases_in_all=len(held),
         waiting=tuple(_waiting_status(one) for one in pool.dispatcher.waiting()[:waiting_most]),
-        places=pool.places.taken,
-        places_waiting=pool.places.ledger.waiting,
+        places=pool.sessions.taken,
+        places_waiting=pool.sessions.waiting,
         stalled_s=stalled_s,
         why=pool.why_waiting() if stalled_s else "",
     )

@@ -18,6 +18,7 @@ import trio
 
 from scavenge.core.ledger import Ask
 from scavenge.core.plan import Plan, Refused, RolloutTask
+from scavenge.core.sessions.book import LiveSession
 from scavenge.errors import EnvironmentBroken, PoisonRequest, leaves
 from scavenge.events import EvalSized, RolloutStarted, Warned
 from scavenge.rollouts import ErrorInfo, Example, Rollout, RolloutRecord, Timing
@@ -141,6 +142,7 @@ class EvalRun:
     async def _start(self, rollouts: trio.Nursery, task: RolloutTask) -> None:
         """Acquire what the rollout needs, then start it; from then on the rollout's task owns it."""
         age = self.next_age()
+        held: HeldLease | LiveSession
         try:
             if self.job.environment.multi_turn:
                 held = await self.job.pool.acquire_place(age)
@@ -161,24 +163,24 @@ class EvalRun:
 
     # --- one rollout
 
-    async def _play(self, task: RolloutTask, age: int, held: HeldLease) -> None:
-        multi_turn = self.job.environment.multi_turn
+    async def _play(self, task: RolloutTask, age: int, held: HeldLease | LiveSession) -> None:
         self.ports.emit(RolloutStarted(self.job.name))
         try:
-            record = await self._rollout(task, age, None if multi_turn else held)
+            record = await self._rollout(task, age, held)
         finally:
-            if multi_turn:
-                self.job.pool.places.release(held)
+            if isinstance(held, LiveSession):
+                self.job.pool.sessions.leave(held)
             self._leave_room()
         if record.error is None and record.usage.completion_tokens is not None:
             self.job.plan.learn(task, record.usage.completion_tokens)
         await self.sink.put(record)
 
-    async def _rollout(self, task: RolloutTask, age: int, first_lease: HeldLease | None) -> RolloutRecord:
+    async def _rollout(self, task: RolloutTask, age: int, held: HeldLease | LiveSession) -> RolloutRecord:
         """Play a rollout, afresh when it failed in the environment and may be played again."""
         started_at = trio.current_time()
         left = self.job.rollout_retries
-        session = Session(self.job.pool, age, self.job.requests, self.ports, first_lease)
+        place, lease = (held, None) if isinstance(held, LiveSession) else (None, held)
+        session = Session(self.job.pool, age, self.job.requests, self.ports, lease, place)
         while True:
             try:
                 result = await self._try(task, session)
