@@ -91,7 +91,7 @@ def test_scavenge_registers_its_own_through_the_same_hooks() -> None:
     (own,) = registry.plugins
     assert (own.name, own.distribution, own.error) == ("scavenge", "scavenge", None)
     assert names(own, "endpoint source") == ["file", "simulated"]
-    assert names(own, "admission policy") == ["fixed"]
+    assert names(own, "admission policy") == ["aimd", "fixed", "gradient2", "pi", "tide"]
     assert names(own, "environment") == ["chat"]
     assert names(own, "scorer") == ["choice", "exact_match", "includes", "math", "none", "numeric", "regex"]
 

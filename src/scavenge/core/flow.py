@@ -17,6 +17,8 @@ import attrs
 
 from scavenge.signals import Flow
 
+SHORTEST_WAKE_S = 0.02
+"""A policy that asks to be woken sooner than this after it was told waits that long: it may not keep us busy."""
 STALLED_AFTER_S = 2.0
 """A stream that is silent for less is not stalled, however fast it was."""
 STALLED_GAPS = 20.0
@@ -36,6 +38,8 @@ class Stream:
     streamed: bool = True
     prompt_tokens: float = 0.0
     """Tokens of its prompt that the server is taken to read anew."""
+    account_in_flight: int = 0
+    """The same as ``in_flight`` for the whole account that the endpoint belongs to, where it is shared with others."""
     chunks: int = 0
     """Pieces of the reply that had something in them: a token each, or a few."""
     first_at: float | None = None

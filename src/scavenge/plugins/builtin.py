@@ -7,7 +7,11 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from scavenge.core.choice import choice
+from scavenge.core.limits.aimd import Aimd, AimdSettings
 from scavenge.core.limits.fixed import Fixed, FixedSettings
+from scavenge.core.limits.gradient2 import Gradient2, Gradient2Settings
+from scavenge.core.limits.pi import Pi, PiSettings
+from scavenge.core.limits.tide import Tide, TideSettings
 from scavenge.core.numeric import numeric
 from scavenge.core.score import exact_match, includes, regex, unscored
 from scavenge.edge.sources.file import FileSource, FileSourceConfig
@@ -39,8 +43,14 @@ class BuiltinPlugin:
 
     @hookimpl
     def scavenge_admission_policies(self) -> list[AdmissionPolicyType]:
-        """``fixed``."""
-        return [AdmissionPolicyType("fixed", FixedSettings, Fixed)]
+        """``tide``, ``gradient2``, ``aimd``, ``pi`` and ``fixed``."""
+        return [
+            AdmissionPolicyType("tide", TideSettings, Tide),
+            AdmissionPolicyType("gradient2", Gradient2Settings, Gradient2),
+            AdmissionPolicyType("aimd", AimdSettings, Aimd),
+            AdmissionPolicyType("pi", PiSettings, Pi),
+            AdmissionPolicyType("fixed", FixedSettings, Fixed),
+        ]
 
     @hookimpl
     def scavenge_environments(self) -> list[EnvironmentType]:

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from scavenge.testing import faults
+from scavenge.testing.batching import BatchingEngine, BatchingSettings
 from scavenge.testing.bound import Pace, fleet_paces, least_makespan_s, most_tokens
 from scavenge.testing.churn import Churn, ChurnRates, ChurnSettings, random_churn, random_engine
 from scavenge.testing.engine import Engine, EngineSettings, Progress
@@ -17,15 +18,20 @@ from scavenge.testing.fleet import SimulatedClient, SimulatedFleet
 from scavenge.testing.host import Host
 from scavenge.testing.lister import Lister
 from scavenge.testing.node import Node
+from scavenge.testing.policies import check_policy
+from scavenge.testing.policy_histories import Told, check_history, random_history
 from scavenge.testing.served import Generation, SimulatedServer, Truth
 from scavenge.testing.server import FleetPlan, HttpFleet, open_http_fleet
 from scavenge.testing.source import SimulatedConfig, open_simulated
 
 if TYPE_CHECKING:
     from scavenge.testing.driver import TrioDriver
+    from scavenge.testing.policy_strategies import histories
     from scavenge.testing.sweep import cancel_at_every_step
 
 __all__ = [
+    "BatchingEngine",
+    "BatchingSettings",
     "Churn",
     "ChurnRates",
     "ChurnSettings",
@@ -44,12 +50,16 @@ __all__ = [
     "SimulatedFleet",
     "SimulatedServer",
     "Step",
+    "Told",
     "TrioDriver",
     "Truth",
     "cancel_at_every_step",
+    "check_history",
+    "check_policy",
     "faults",
     "fleet_paces",
     "format_script",
+    "histories",
     "least_makespan_s",
     "most_tokens",
     "open_http_fleet",
@@ -57,10 +67,16 @@ __all__ = [
     "parse_script",
     "random_churn",
     "random_engine",
+    "random_history",
 ]
 
-_LATE = {"TrioDriver": "scavenge.testing.driver", "cancel_at_every_step": "scavenge.testing.sweep"}
-# They bring trio.testing, which brings pytest where that is installed: too slow for a run that simulates its servers.
+_LATE = {
+    "TrioDriver": "scavenge.testing.driver",
+    "cancel_at_every_step": "scavenge.testing.sweep",
+    "histories": "scavenge.testing.policy_strategies",
+}
+# They bring Hypothesis, or trio.testing and with it pytest where that is installed: too slow for a run that simulates
+# its servers, and a user may have neither.
 
 
 def __getattr__(name: str) -> object:

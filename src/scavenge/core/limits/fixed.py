@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import attrs
 
+from scavenge.signals import GateView
 from scavenge.types import CapChanged
 
 UNCAPPED_LIMIT = 64
@@ -29,7 +30,7 @@ class FixedSettings:
 
 
 class Fixed:
-    """A limit that stays where the settings put it; an endpoint's own ``max_concurrent`` may still be below it."""
+    """A limit that stays where the settings put it, or at the endpoint's own ``max_concurrent`` where that is lower."""
 
     def __init__(self, settings: FixedSettings) -> None:
         self._set_limit = settings.limit
@@ -42,7 +43,13 @@ class Fixed:
 
     def limit(self, now: float) -> int:
         """The number of requests that may be in flight."""
-        return self._set_limit or self._cap or UNCAPPED_LIMIT
+        limit = self._set_limit or self._cap or UNCAPPED_LIMIT
+        return limit if self._cap is None else min(limit, self._cap)
 
     def next_wake_at(self, now: float) -> None:
         """Never: the limit does not change by itself."""
+
+    def view(self, now: float) -> GateView:
+        """The limit, and where it comes from."""
+        limit = self.limit(now)
+        return GateView(limit, "cap" if limit == self._cap else "fixed")
