@@ -28,7 +28,7 @@ MAY_SEE: dict[str, set[str]] = {
     "testing": GROUND | {"core", "runtime.ports", "testing", "config", "plugin"},
     "app": GROUND | {"core", "runtime", "edge", "environments", "config", "plugin", "plugins", "app"},
     "cli": GROUND | {"app", "config", "cli"},
-    "": {"errors", "types", "listings", "rollouts", "status", "plugin", "app", "runtime.ports"},
+    "": {"errors", "types", "listings", "rollouts", "signals", "status", "plugin", "app", "runtime.ports"},
     "__main__": {"cli"},
 }
 NOT_IN_CORE = {"trio", "httpx", "os", "time", "random", "logging", "socket", "subprocess", "threading", "asyncio"}

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from scavenge.listings import EndpointSpec, Listing
     from scavenge.rollouts import Example, Rollout
     from scavenge.runtime.ports import EndpointSource, Environment, ModelSession
-    from scavenge.status import EndpointStatus, FleetStatus, PoolStatus, SourceStatus
+    from scavenge.signals import GateView
+    from scavenge.status import EndpointStatus, FleetStatus, PoolStatus, SessionsStatus, SourceStatus
     from scavenge.types import Attempt, Completion, Endpoint, RequestFailed, Usage
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "EnvironmentBroken",
     "Example",
     "FleetStatus",
+    "GateView",
     "InfrastructureError",
     "LeaseRevoked",
     "Listing",
@@ -64,6 +66,7 @@ __all__ = [
     "RunOptions",
     "RunResult",
     "ScavengeError",
+    "SessionsStatus",
     "SourceError",
     "SourceStatus",
     "Usage",
@@ -77,6 +80,7 @@ _HOMES = (
     "types",
     "listings",
     "rollouts",
+    "signals",
     "status",
     "runtime.ports",
     "app.options",

@@ -77,7 +77,8 @@ async def test_health_and_admission_of_the_settings_hold_for_the_pool(fleet, tmp
 async def test_an_argument_for_admission_wins_over_the_settings(fleet, tmp_path):
     list_in(tmp_path, fleet, "ep1")
     tables = '[health]\nprobe = false\n[admission]\npolicy = "fixed"\nlimit = 3'
-    async with scavenge.open_pool(settings(tmp_path, P, tables=tables), admission={"limit": 1}) as pool:
+    one = {"policy": "fixed", "limit": 1}
+    async with scavenge.open_pool(settings(tmp_path, P, tables=tables), admission=one) as pool:
         assert pool.status().endpoints[0].limit == 1
 
 

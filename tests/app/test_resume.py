@@ -51,7 +51,8 @@ async def test_what_is_the_same_goes_on_also_with_other_limits_and_endpoints(tmp
         run_dir = await first_part(tmp_path, fleet)
     async with open_http_fleet(plan()) as fleet:
         write(tmp_path, fleet, "renamed")
-        changes = ("eval.max_retries=7", "admission.limit=3", "eval.endpoint_id=renamed")
+        limits = ("admission.policy=fixed", "admission.limit=3", "sessions.policy=off")
+        changes = ("eval.max_retries=7", *limits, "eval.endpoint_id=renamed")
         result = await run_evaluation(None, options=again(run_dir, *changes))
     assert (result.exit_code, result.summary.evals[0].ok) == (0, 2)
     assert len((run_dir / "results.jsonl").read_bytes().splitlines()) == 2

@@ -41,7 +41,7 @@ async def test_httpx_works_over_the_same_connections() -> None:
 
     async with raw_server(script) as server:
         client = client_of(server.url, headers={"x-team": "a"})
-        async with client.open_http(seen.append) as http:
+        async with client.open_http(lambda outcome, since: seen.append(outcome)) as http:
             posted = await http.post("chat/completions", json={"n": 1})
             assert posted.json() == {"n": 1}
             got = await http.get("models", params={"a": "b"})
@@ -99,22 +99,22 @@ async def test_a_url_of_another_origin_is_refused(url: str) -> None:
 
 async def test_httpx_errors_are_httpxs_own_and_are_reported() -> None:
     seen: list[Outcome | None] = []
-    http = client_of(f"http://127.0.0.1:{free_port()}/v1").open_http(seen.append)
+    http = client_of(f"http://127.0.0.1:{free_port()}/v1").open_http(lambda outcome, since: seen.append(outcome))
     with pytest.raises(httpx.ConnectError):
         await http.get("x")
     async with raw_server(script_of(reply(document())[:-3], Conn.cut)) as server:
-        http = client_of(server.url).open_http(seen.append)
+        http = client_of(server.url).open_http(lambda outcome, since: seen.append(outcome))
         with pytest.raises(httpx.ReadError):
             await http.get("x")
     async with raw_server(script_of(Conn.cut)) as server:
-        http = client_of(server.url).open_http(seen.append)
+        http = client_of(server.url).open_http(lambda outcome, since: seen.append(outcome))
         with pytest.raises(httpx.ReadError):
             await http.get("x")
         with pytest.raises(httpx.LocalProtocolError):
             await http.get("x", headers={"a": "b\x00"})
     async with raw_server(script_of(reply(b"", "503 Busy", "retry-after: 2"))) as server:
         client = client_of(server.url)
-        assert (await client.open_http(seen.append).get("x")).status_code == 503
+        assert (await client.open_http(lambda outcome, since: seen.append(outcome)).get("x")).status_code == 503
         client.close()
     assert [type(outcome) for outcome in seen] == [Lost, Lost, Lost, Busy]
     assert isinstance(seen[-1], Busy)

@@ -133,7 +133,7 @@ async def test_a_silence_that_is_noticed_late_says_nothing_of_the_server(mock_cl
 async def test_the_observer_of_a_users_own_client_is_told_the_cause() -> None:
     seen: list[Outcome | None] = []
     client = client_of("http://224.0.0.1:9/v1")
-    async with client.open_http(seen.append) as http:
+    async with client.open_http(lambda outcome, since: seen.append(outcome)) as http:
         with pytest.raises(httpx.ConnectError):
             await http.get("models")
     assert isinstance(seen[0], Lost)

@@ -213,8 +213,9 @@ class Watch:
     def look_at_the_end(self) -> None:
         """Nothing is left: no lease, no waiter, no request."""
         self.look()
-        for dispatcher in (self.kit.pool.dispatcher, self.kit.pool.places):
-            assert (dispatcher.ledger.waiting, dispatcher.held()) == (0, [])
+        pool = self.kit.pool
+        assert (pool.dispatcher.ledger.waiting, pool.dispatcher.held()) == (0, [])
+        assert (pool.sessions.waiting, pool.sessions.taken, pool.sessions.paused) == (0, 0, 0)
         busy = [name for name, node in self.simulated.nodes.items() if node.host.in_flight]
         assert not busy, f"servers that still work for nobody: {busy}"
 

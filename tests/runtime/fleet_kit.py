@@ -16,6 +16,7 @@ from scavenge.core.health_settings import HealthSettings
 from scavenge.core.limits.fixed import Fixed, FixedSettings
 from scavenge.core.plan import OrderSettings, Plan
 from scavenge.core.retry import RetrySettings
+from scavenge.core.sessions.table import DEFAULT_SESSIONS, MakeSessions
 from scavenge.events import Event
 from scavenge.listings import Listing
 from scavenge.rollouts import Example, Rollout
@@ -146,6 +147,7 @@ async def open_kit(
     transport: ModelTransport | None = None,
     fixed: Sequence[Endpoint] = (),
     sources: Sequence[NamedSource] = (),
+    sessions: MakeSessions = DEFAULT_SESSIONS,
 ) -> AsyncIterator[Kit]:
     """Open a run over a simulated fleet on the test's clock."""
     events: list[Event] = []
@@ -163,6 +165,7 @@ async def open_kit(
         emit=events.append,
         random=Random(7),
         wall_clock=wall_clock,
+        make_sessions=sessions,
     )
     settings = FleetSettings(elastic, poll_interval_s, health or HealthSettings())
     async with simulated.open(), open_fleet(wanted, settings, ports, fixed) as fleet:

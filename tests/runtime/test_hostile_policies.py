@@ -37,7 +37,7 @@ async def error_of_a_run(times: int, lines: list[Json]) -> BaseException:
     with caught:
         async with open_kit(SimulatedFleet(slow("ep1", "ep2", "ep3"))) as kit:
             kit.lines.written = lines
-            next(iter(kit.pool.members.values())).policy = Breaks(times)
+            next(iter(kit.pool.members.values())).gate.policy = Breaks(times)
             await kit.play(kit.job(Questions(60)))
     assert caught.error is not None
     return caught.error

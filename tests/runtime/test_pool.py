@@ -11,17 +11,20 @@ import attrs
 import pytest
 import trio
 
+from scavenge.core.flow import Stream
 from scavenge.core.health_settings import HealthSettings
 from scavenge.core.health_state import State
 from scavenge.core.ledger import Ask
 from scavenge.core.limits.fixed import UNCAPPED_LIMIT, Fixed, FixedSettings
 from scavenge.core.roster import Added
+from scavenge.core.sessions.policy import START_AHEAD
+from scavenge.core.sessions.table import DEFAULT_SESSIONS
 from scavenge.errors import LeaseRevoked
 from scavenge.events import EndpointChanged, EndpointDraining, Event, LeasesRevoked
 from scavenge.runtime.fleet import Fleet
-from scavenge.runtime.places import START_AHEAD
 from scavenge.runtime.pool import Pool
 from scavenge.runtime.session import RequestSettings, Session, SessionPorts
+from scavenge.signals import ServerLoad
 from scavenge.types import (
     Answer,
     Busy,
@@ -52,7 +55,7 @@ class Client:
     heard_at: float = float("-inf")
     reached_at: float = float("-inf")
 
-    async def ask(self, request: ChatRequest) -> Answer:
+    async def ask(self, request: ChatRequest, stream: Stream | None = None) -> Answer:
         await trio.sleep(1)
         return Answer(Ok(Reply("", "stop")))
 
@@ -61,6 +64,10 @@ class Client:
         self.probes += 1
         self.heard_at = self.reached_at = trio.current_time()
         return self.probe_result()
+
+    async def read_load(self) -> ServerLoad | None:
+        await trio.lowlevel.checkpoint()
+        return None
 
     def close(self) -> None:
         self.closed = True
@@ -92,12 +99,14 @@ class Kit:
             elastic=self.elastic,
             transport=self,
             make_policy=lambda: Fixed(FixedSettings(4)),
+            make_sessions=DEFAULT_SESSIONS,
             health_settings=self.health,
             random=Random(1),
             emit=self.events.append,
             wall_clock=lambda: START_TIME + trio.current_time(),
             minders_nursery=self.nursery,
             share=self.fleet.share,
+            accounts=self.fleet.accounts,
             network=self.fleet.network,
             listed=self.fleet.listed,
         )
@@ -128,7 +137,12 @@ async def test_a_member_gets_work_when_it_has_answered_and_up_to_the_lower_of_ca
         assert pool.slots == 0
         await settled()
         assert pool.slots == 3 + 4
-        assert pool.places.free == 7 + START_AHEAD
+        async with trio.open_nursery() as nursery:
+            for age in range(20):
+                nursery.start_soon(pool.acquire_place, age)
+            await settled()
+            assert (pool.sessions.taken, pool.sessions.waiting) == (7 + START_AHEAD, 20 - 7 - START_AHEAD)
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_changed_cap_counts_at_once_and_keeps_the_client(autojump_clock):
@@ -146,7 +160,7 @@ async def test_a_cap_alone_says_how_many_and_an_endpoint_without_one_gets_the_po
     async with open_pools() as kit:
         capped, uncapped = kit.pool("capped"), kit.pool("uncapped")
         for pool in (capped, uncapped):
-            pool.make_policy = lambda: Fixed(FixedSettings())
+            pool.gating.gates.make_policy = lambda: Fixed(FixedSettings())
         capped.add(endpoint(A, "capped", max_concurrent=128))
         uncapped.add(endpoint(B, "uncapped"))
         await trio.sleep(60)  # so that they have opened up
@@ -381,7 +395,7 @@ async def test_requests_of_one_session_at_once_keep_their_own_places_and_attempt
         session = Session(pool, 0, RequestSettings(), ports)
         outcomes = iter([Busy("later", 429, 1.0), Ok(Reply("second", "stop")), Ok(Reply("first", "stop"))])
 
-        async def answer(request: ChatRequest) -> Answer:
+        async def answer(request: ChatRequest, stream: Stream | None = None) -> Answer:
             await trio.sleep(0.1)
             return Answer(next(outcomes))
 

@@ -10,6 +10,8 @@ from fleet_kit import NO_RETRIES, POOL, Questions, open_kit
 
 from scavenge.core.health_settings import HealthSettings
 from scavenge.core.retry import RetrySettings
+from scavenge.core.sessions.follow import Follow, FollowSettings
+from scavenge.core.sessions.table import MakeSessions
 from scavenge.errors import CircuitBroken, ConfigError, EnvironmentBroken, NoEndpointsError, ScavengeError
 from scavenge.events import (
     AttemptEnded,
@@ -263,9 +265,12 @@ class Twice(Environment):
         return Rollout([first.text, second.text], 1.0)
 
 
+FOLLOW = MakeSessions("follow", lambda: Follow(FollowSettings()))
+
+
 async def test_sessions_under_way_follow_the_slots_and_hold_none_while_a_tool_works(autojump_clock):
     environment, fleet = Twice(60), SimulatedFleet(servers("ep1", "ep2", cap=4))
-    async with open_kit(fleet) as kit:
+    async with open_kit(fleet, sessions=FOLLOW) as kit:
         await kit.play(kit.job(environment))
         assert whole(kit.lines.keys, 60)
         assert environment.peak == 4 + 4 + 5

@@ -16,7 +16,7 @@ import trio
 from scavenge.app.check_endpoint import look_at
 from scavenge.app.check_sources import Gathered, merged, open_sources
 from scavenge.app.console import screen_on_stderr
-from scavenge.app.options import DEFAULT_POLICY, RunOptions, load
+from scavenge.app.options import RunOptions, load
 from scavenge.app.parts import make_parts, named_sources
 from scavenge.config.plugin_keys import structure_plugin
 from scavenge.config.schema import RunSettings
@@ -123,8 +123,12 @@ async def _check_evaluation(path: Path, environ: Mapping[str, str], redact: Reda
     )
 
 
+FIXED = "fixed"
+"""The policy whose limits are known beforehand."""
+
+
 def _fixed_admission(settings: RunSettings) -> FixedSettings | None:
-    if settings.admission.policy != DEFAULT_POLICY:
+    if settings.admission.policy != FIXED:
         return None
     return structure_plugin(FixedSettings, settings.admission.keys, settings.where.at("admission"), settings.base_dir)
 

@@ -244,6 +244,7 @@ class _Conductor:
             emit=self.emit,
             random=Random(),  # noqa: S311 - jitter, not a secret
             wall_clock=time.time,
+            make_sessions=self.parts.make_sessions,
         )
 
     def _check(self, listing: Listing, present: Sequence[Endpoint]) -> CheckedListing:

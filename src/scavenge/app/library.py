@@ -38,7 +38,7 @@ from scavenge.runtime.ports import EndpointSource, ModelClient
 from scavenge.runtime.session import RequestSettings, Session, SessionPorts
 from scavenge.runtime.watchdog import Watchdog
 from scavenge.status import FleetStatus, PoolStatus
-from scavenge.types import Completion, Endpoint, Json, Messages, Ok, Outcome, Reply
+from scavenge.types import Answer, Completion, Endpoint, Json, Messages, Ok, Outcome, Reply
 
 
 @attrs.frozen(eq=False)
@@ -75,9 +75,11 @@ class ModelPool:
         Entering waits for a place; leaving gives it back and does not wait.
         """
         session = self._session()
-        held = await self._pool.acquire_place(session.age)
-        with held.using():
+        session.place = place = await self._pool.acquire_place(session.age)
+        try:
             yield session
+        finally:
+            self._pool.sessions.leave(place)
 
     @asynccontextmanager
     async def acquire(self, slots: int = 1) -> AsyncIterator[ClientLease]:
@@ -87,8 +89,9 @@ class ModelPool:
         can be cancelled; leaving does neither.
         """
         held, member = await self._acquire(slots)
-        client = member.client
-        with held.using():
+        client, gate = member.client, member.gate
+        with held.using(), gate.occupied(slots, trio.current_time):
+            self._pool.gating.on_begun(member, slots)
             if not isinstance(client, HttpModelClient):
                 raise UsageError(f"{held.url} cannot be asked with these settings: {member.health.why}")
             async with client.open_http(partial(self._observe, held, member, client)) as http:
@@ -118,11 +121,17 @@ class ModelPool:
     def _session(self) -> Session:
         return Session(self._pool, next(self._ages), self._settings, self._ports)
 
-    def _observe(self, held: HeldLease, member: Member, client: ModelClient, outcome: Outcome | None) -> None:
-        """Hear how a request of a lease's client ended. When it began is not known, but not before the lease."""
+    def _observe(
+        self, held: HeldLease, member: Member, client: ModelClient, outcome: Outcome | None, since: float
+    ) -> None:
+        """Hear how a request of a lease's client ended that began at *since*.
+
+        For the endpoint's health it counts as old as its lease: a server that came back proves itself with new ones.
+        """
         outcome = outcome or Ok(Reply("", "stop"))
         if outcome.name not in NO_PROGRESS:
             self._watchdog.clock.on_sign(trio.current_time())
+        self._pool.gating.note(member, Answer(outcome), since)
         self._pool.hearing.report(member, client, outcome, held.granted_at)
 
 
@@ -134,6 +143,7 @@ async def open_pool(
     elastic: bool = True,
     poll_interval: float | None = None,
     admission: str | Mapping[str, object] | None = None,
+    sessions: str | Mapping[str, object] | None = None,
     sampling_args: Json | None = None,
     max_retries: int = 3,
     max_lost: int = 20,
@@ -146,9 +156,10 @@ async def open_pool(
 
     *source* is the path of an endpoints file (or its folder), settings, or an endpoint source. Without *endpoint_id*
     there must be exactly one pool that the evals of the settings use, or that is listed. With *elastic* the source is
-    asked again every *poll_interval* seconds, and endpoints may come and go. *admission* names a policy, or is a table
-    with ``policy`` and its keys. These two are the settings' where they are ``None``, with a fixed server of theirs and
-    ``[health]``; without settings a pool asks every 10 s. *observers* hear of every event. Times are in seconds.
+    asked again every *poll_interval* seconds, and endpoints may come and go. *admission* and *sessions* name a policy
+    each, or are tables with ``policy`` and its keys. These three are the settings' where they are ``None``, with a
+    fixed server of theirs and ``[health]``; without settings a pool asks every 10 s. *observers* hear of every event.
+    Times are in seconds.
 
     Raises :class:`scavenge.errors.ConfigError` for wrong settings or rows, :class:`scavenge.UsageError` when the pool
     is not clear, and what the source raises when it has to say which pool there is and cannot. Leaving, also by
@@ -164,7 +175,7 @@ async def open_pool(
         opening = await opening_of_settings(source, endpoint_id)
     else:
         opening = await opening_of_source(source, endpoint_id)
-    opening = opening.changed(elastic, poll_interval, admission)
+    opening = opening.changed(elastic, poll_interval, admission, sessions)
     redact = Redactor.of_environ(os.environ)
     telling = Telling([PoolLog(redact), *observers])
     ports = _ports(opening, telling.emit, redact)
@@ -192,4 +203,5 @@ def _ports(opening: Opening, emit: Observer, redact: Redactor) -> FleetPorts:
         emit=emit,
         random=Random(),  # noqa: S311 - jitter, not a secret
         wall_clock=time.time,
+        make_sessions=opening.make_sessions,
     )

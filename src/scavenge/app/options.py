@@ -16,7 +16,7 @@ from scavenge.config.schema import EvalSettings, PolicySettings, RunSettings, id
 from scavenge.core.redaction import looks_secret
 from scavenge.errors import UsageError
 
-DEFAULT_POLICY = "fixed"
+DEFAULT_POLICY = "tide"
 """The admission policy of a run that names none."""
 
 

@@ -15,11 +15,15 @@ from typing import Any
 
 import attrs
 
+from scavenge.app.guarded_policy import GuardedPolicy, blame
 from scavenge.app.options import DEFAULT_POLICY, RunOptions, load
 from scavenge.config.endpoint_rows import check_listing
 from scavenge.config.plugin_keys import structure_arguments, structure_plugin
 from scavenge.config.problems import Where
 from scavenge.config.schema import EvalSettings, PolicySettings, RunSettings, SourceSettings
+from scavenge.core.naming import shown, suggestion
+from scavenge.core.sessions.table import DEFAULT_POLICY as DEFAULT_SESSION_POLICY
+from scavenge.core.sessions.table import DEFAULT_SESSIONS, SESSION_POLICIES, MakeSessions
 from scavenge.edge.sources.file import FileSourceConfig, read_endpoints_file
 from scavenge.environments.loader import EnvironmentLoader
 from scavenge.environments.references import importable
@@ -51,6 +55,7 @@ class Parts:
     settings: RunSettings
     sources: tuple[SourcePart, ...]
     make_policy: Callable[[], AdmissionPolicy]
+    make_sessions: MakeSessions
     environments: tuple[Environment, ...]
     fixed: tuple[Endpoint, ...]
     """The one server of each eval that names one."""
@@ -91,6 +96,7 @@ def make_parts(settings: RunSettings, environ: Mapping[str, str] | None = None) 
     gatherer, registry = _Gatherer(), load_plugins(environ)
     sources: list[SourcePart] = []
     policies: list[Callable[[], AdmissionPolicy]] = []
+    sessions = DEFAULT_SESSIONS
     environments: list[Environment] = []
     fixed: dict[str, Endpoint] = {}
     with importable(settings.base_dir):
@@ -101,7 +107,7 @@ def make_parts(settings: RunSettings, environ: Mapping[str, str] | None = None) 
             where = settings.where.at("admission")
             policies.append(policy_maker(settings.admission, registry, where, settings.base_dir))
         with gatherer.gathering(settings.where.at("sessions")):
-            _refuse_sessions(settings)
+            sessions = session_maker(settings.sessions, settings.where.at("sessions"), settings.base_dir)
         loader = EnvironmentLoader(registry, structure_plugin, structure_arguments, settings.base_dir)
         for index, one in enumerate(settings.evals):
             where = settings.where.at("eval", index)
@@ -112,7 +118,7 @@ def make_parts(settings: RunSettings, environ: Mapping[str, str] | None = None) 
                     fixed[one.pool_id] = _fixed_endpoint(one, where, environ)
     if gatherer.problems:
         raise ConfigError(gatherer.problems)
-    return Parts(settings, tuple(sources), policies[0], tuple(environments), tuple(fixed.values()))
+    return Parts(settings, tuple(sources), policies[0], sessions, tuple(environments), tuple(fixed.values()))
 
 
 def named_sources(parts: Parts) -> tuple[NamedSource, ...]:
@@ -159,47 +165,15 @@ def policy_maker(
     return make_policy
 
 
-@contextmanager
-def blame(owner: str, what: str) -> Iterator[None]:
-    """Name the plugin whose code raises inside the block. Raises :class:`scavenge.errors.PluginError`."""
-    try:
-        yield
-    except Exception as exc:
-        raise PluginError(owner, f"{what} failed: {type(exc).__name__}: {exc}") from exc
-
-
-@attrs.frozen(eq=False)
-class GuardedPolicy:
-    """A plugin's admission policy; what it raises is told as the plugin's."""
-
-    policy: AdmissionPolicy
-    owner: str
-    name: str
-
-    def observe(self, event: object, now: float) -> None:
-        """Let the policy hear of an event."""
-        with blame(self.owner, f"admission policy {self.name!r}"):
-            self.policy.observe(event, now)
-
-    def limit(self, now: float) -> int:
-        """The policy's limit, which is at least 1."""
-        with blame(self.owner, f"admission policy {self.name!r}"):
-            limit: object = self.policy.limit(now)
-            if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-                raise ValueError(f"limit() must give an integer ≥ 1, got {limit!r}")
-            return limit
-
-    def next_wake_at(self, now: float) -> float | None:
-        """When the policy's limit may change by itself."""
-        with blame(self.owner, f"admission policy {self.name!r}"):
-            return self.policy.next_wake_at(now)
-
-
-def _refuse_sessions(settings: RunSettings) -> None:
-    sessions = settings.sessions
-    if sessions.policy is not None or sessions.keys:
-        what = "session policies are not in this version: sessions follow the slots; leave [sessions] out"
-        raise ConfigError([Problem(str(settings.where.at("sessions")), what)])
+def session_maker(sessions: PolicySettings, where: Where, base_dir: Path) -> MakeSessions:
+    """What makes the session policy of a pool. Raises :class:`scavenge.errors.ConfigError`."""
+    name = sessions.policy or DEFAULT_SESSION_POLICY
+    kind = SESSION_POLICIES.get(name)
+    if kind is None:
+        what = f"unknown session policy {shown(name)}; {suggestion(name, SESSION_POLICIES)}"
+        raise ConfigError([Problem(str(where.at("policy")), what)])
+    config: Any = structure_plugin(kind.config, sessions.keys, where, base_dir)
+    return MakeSessions(name, partial(kind.create, config))
 
 
 def _fixed_endpoint(one: EvalSettings, where: Where, environ: Mapping[str, str]) -> Endpoint:

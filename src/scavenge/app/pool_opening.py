@@ -13,10 +13,11 @@ from pathlib import Path
 import attrs
 import trio
 
-from scavenge.app.parts import make_parts, named_sources, policy_maker
+from scavenge.app.parts import make_parts, named_sources, policy_maker, session_maker
 from scavenge.config.endpoint_rows import check_listing
 from scavenge.config.problems import Where
 from scavenge.config.schema import PolicySettings, RunSettings
+from scavenge.core.sessions.table import DEFAULT_SESSIONS, MakeSessions
 from scavenge.edge.sources.file import FileSource
 from scavenge.errors import ConfigError, SourceError, UsageError, single_error
 from scavenge.listings import Listing
@@ -39,19 +40,27 @@ class Opening:
     settings: FleetSettings
     make_policy: Callable[[], AdmissionPolicy]
     fixed: tuple[Endpoint, ...] = ()
+    make_sessions: MakeSessions = DEFAULT_SESSIONS
 
     def changed(
-        self, elastic: bool, poll_interval_s: float | None, admission: str | Mapping[str, object] | None
+        self,
+        elastic: bool,
+        poll_interval_s: float | None,
+        admission: str | Mapping[str, object] | None,
+        sessions: str | Mapping[str, object] | None,
     ) -> Opening:
         """The same with what is given in place of what it has."""
         settings, make_policy = attrs.evolve(self.settings, elastic=elastic), self.make_policy
+        make_sessions = self.make_sessions
         if poll_interval_s is not None:
             if not poll_interval_s >= SHORTEST_INTERVAL_S:
                 raise UsageError(f"poll_interval: expected seconds ≥ {SHORTEST_INTERVAL_S:g}, got {poll_interval_s!r}")
             settings = attrs.evolve(settings, poll_interval_s=poll_interval_s)
         if admission is not None:
             make_policy = _policy_maker(admission)
-        return attrs.evolve(self, settings=settings, make_policy=make_policy)
+        if sessions is not None:
+            make_sessions = session_maker(_table(sessions, "sessions"), _where("sessions"), Path.cwd())
+        return attrs.evolve(self, settings=settings, make_policy=make_policy, make_sessions=make_sessions)
 
 
 async def opening_of_settings(settings: RunSettings, endpoint_id: str | None) -> Opening:
@@ -74,6 +83,7 @@ async def opening_of_settings(settings: RunSettings, endpoint_id: str | None) ->
         FleetSettings(settings.elastic, settings.elastic_poll_interval, settings.health),
         parts.make_policy,
         fixed,
+        parts.make_sessions,
     )
 
 
@@ -108,11 +118,20 @@ def _named(source: str | os.PathLike[str] | EndpointSource) -> tuple[str, Endpoi
 
 
 def _policy_maker(admission: str | Mapping[str, object]) -> Callable[[], AdmissionPolicy]:
-    keys = {"policy": admission} if isinstance(admission, str) else dict(admission)
+    return policy_maker(_table(admission, "admission"), load_plugins(), _where("admission"), Path.cwd())
+
+
+def _table(given: str | Mapping[str, object], argument: str) -> PolicySettings:
+    """The table that an argument stands for: a policy's name, or a table with its keys."""
+    keys = {"policy": given} if isinstance(given, str) else dict(given)
     name = keys.pop("policy", None)
     if name is not None and not isinstance(name, str):
-        raise UsageError(f"admission: policy must be a name, got {name!r}")
-    return policy_maker(PolicySettings(name, keys), load_plugins(), Where("open_pool", ("admission",)), Path.cwd())
+        raise UsageError(f"{argument}: policy must be a name, got {name!r}")
+    return PolicySettings(name, keys)
+
+
+def _where(argument: str) -> Where:
+    return Where("open_pool", (argument,))
 
 
 @attrs.define(eq=False)

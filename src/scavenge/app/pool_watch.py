@@ -121,4 +121,4 @@ async def _run_looks(pool: Pool, waits: WaitTeller, watchdog: Watchdog) -> None:
 
 def is_wanted(pool: Pool) -> bool:
     """Whether somebody holds slots of a pool, or waits for them or for a session's place."""
-    return bool(pool.dispatcher.held() or pool.dispatcher.ledger.waiting or pool.places.ledger.waiting)
+    return bool(pool.dispatcher.held() or pool.dispatcher.ledger.waiting or pool.sessions.waiting)

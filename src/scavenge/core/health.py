@@ -17,7 +17,7 @@ from typing import assert_never
 import attrs
 
 from scavenge.core.backoff import equal_jitter_s
-from scavenge.core.health_settings import UNDECIDED_S, HealthSettings
+from scavenge.core.health_settings import SHORTEST_PAUSE_S, UNDECIDED_S, HealthSettings
 from scavenge.core.health_state import OPEN, UNANSWERED_WHY, WORKING, State
 from scavenge.core.ramp import Ramp
 from scavenge.core.trust import FAILING_PAUSE_MAX_S, FIRST_BACKOFF_S, NOBODY, SHORTAGE_PAUSE_MAX_S, Others, Trust
@@ -168,7 +168,7 @@ class EndpointHealth:
     def _on_busy(self, outcome: Busy, now: float) -> None:
         asked_s = outcome.retry_after_s
         if self.state in WORKING:
-            wait_s = self._backoff_s(self.pauses) if asked_s is None else asked_s
+            wait_s = self._backoff_s(self.pauses) if asked_s is None else max(asked_s, SHORTEST_PAUSE_S)
             self._pause(wait_s, State.PROBATION if self.pauses else self.state, outcome.message, now)
         elif self.state is State.PAUSED and asked_s is not None:
             self.paused_until = max(self.paused_until, now + asked_s)

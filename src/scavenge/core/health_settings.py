@@ -6,6 +6,8 @@ import attrs
 
 UNDECIDED_S = 2.0
 """When a silent endpoint is probed again while nobody knows yet whose fault the silence is."""
+SHORTEST_PAUSE_S = 0.25
+"""A server that says it is busy and to come back at once is left alone so long: it would say the same again."""
 
 
 @attrs.frozen

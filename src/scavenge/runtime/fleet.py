@@ -16,13 +16,16 @@ import trio
 
 from scavenge.core.health_settings import HealthSettings
 from scavenge.core.roster import Added, Change, Changed, Removed, never_listed, not_listed
+from scavenge.core.sessions.table import DEFAULT_SESSIONS, MakeSessions
 from scavenge.errors import ConfigError, single_error
 from scavenge.events import Observer, PoolWaiting
+from scavenge.runtime.accounts import Accounts, Demand
 from scavenge.runtime.member import Member
 from scavenge.runtime.network import NetworkJudge
 from scavenge.runtime.poller import CheckListing, Poller
 from scavenge.runtime.pool import Pool
 from scavenge.runtime.ports import AdmissionPolicy, ModelTransport
+from scavenge.runtime.session_gate import run_session_gate
 from scavenge.runtime.sources import NamedSource
 from scavenge.status import FleetStatus
 from scavenge.types import Busy, Endpoint, EndpointId, Failed, Lost, LostCause, Outcome, Url
@@ -51,6 +54,7 @@ class FleetPorts:
     emit: Observer
     random: Random
     wall_clock: Callable[[], float]
+    make_sessions: MakeSessions = DEFAULT_SESSIONS
 
 
 @attrs.define(eq=False)
@@ -65,8 +69,10 @@ class Fleet:
     poller: Poller | None = None
     """Who asks the sources; ``None`` before anybody does."""
     network: NetworkJudge = attrs.field(init=False)
+    accounts: Accounts = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.accounts = Accounts(self._refresh, self._demand)
         self.network = NetworkJudge(self.members, self._refresh, self.emit, self.random)
 
     def listed(self) -> Iterator[Endpoint]:
@@ -79,6 +85,10 @@ class Fleet:
 
     def _refresh(self, member: Member) -> None:
         self.pools[member.endpoint.endpoint_id].refresh(member)
+
+    def _demand(self, member: Member) -> Demand:
+        ledger = self.pools[member.endpoint.endpoint_id].dispatcher.ledger
+        return Demand(ledger.lent(member.url), ledger.waiting)
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Carry what changed in the listings into the pools."""
@@ -139,6 +149,9 @@ async def open_fleet(
             try:
                 for endpoint in fixed:
                     fleet.pools[endpoint.endpoint_id].add(endpoint)
+                services.start_soon(fleet.accounts.run_accounts)
+                for pool in fleet.pools.values():
+                    services.start_soon(run_session_gate, pool.sessions, name=f"sessions of {pool.endpoint_id}")
                 await services.start(poller.run_poller)
                 _look_for_unlisted(fleet, tuple(poller.roster), settings, ports)
                 yield fleet
@@ -161,12 +174,14 @@ def _make_pool(
         elastic=elastic,
         transport=ports.transport,
         make_policy=ports.make_policy,
+        make_sessions=ports.make_sessions,
         health_settings=settings.health,
         random=ports.random,
         emit=ports.emit,
         wall_clock=ports.wall_clock,
         minders_nursery=services,
         share=fleet.share,
+        accounts=fleet.accounts,
         network=fleet.network,
         listed=fleet.listed,
     )

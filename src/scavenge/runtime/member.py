@@ -11,11 +11,14 @@ from typing import Protocol
 import attrs
 import trio
 
+from scavenge.core.flow import SHORTEST_WAKE_S
 from scavenge.core.health import EndpointHealth
 from scavenge.core.health_state import State
 from scavenge.core.network import remote_host
 from scavenge.core.pace import Pace
-from scavenge.runtime.ports import AdmissionPolicy, ModelClient
+from scavenge.runtime.gate import Gate
+from scavenge.runtime.ports import ModelClient
+from scavenge.signals import ServerLoad
 from scavenge.status import EndpointStatus
 from scavenge.types import Endpoint, Healthy, Lost, LostCause, Ok, Outcome, Url
 
@@ -23,6 +26,8 @@ PROBE_WITHIN_S = 10.0
 """How long a probe may take before it counts as unanswered."""
 LOOK_EVERY_S = 5.0
 """How often it is looked whether a reply is coming from an endpoint on probation."""
+LOAD_WITHIN_S = 5.0
+"""How long reading a server's own figures may take."""
 OWN_LAG_S = 1.0
 """A deadline that is noticed later than this was kept from us by our own loop: nobody else is to blame."""
 
@@ -36,7 +41,7 @@ class Member:
 
     endpoint: Endpoint
     client: ModelClient
-    policy: AdmissionPolicy
+    gate: Gate
     health: EndpointHealth
     told: State = attrs.field(default=attrs.Factory(lambda self: self.health.state, takes_self=True))
     """The state of its health that observers have heard of."""
@@ -61,6 +66,12 @@ class Member:
     """How long the last answered probe took."""
     probing: bool = False
     """A probe is under way."""
+    reading: bool = False
+    """The server's own figures are being read."""
+    load: ServerLoad | None = None
+    """What they were last."""
+    read_at: float = float("-inf")
+    """When they were asked for last."""
     probed_at: float = float("-inf")
     """When the last probe ended."""
     minding: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -96,7 +107,7 @@ class Member:
         room = self.health.room(now)
         if self.draining or room == 0:
             return 0
-        bounds = (room, self.policy.limit(now), self.endpoint.max_concurrent)
+        bounds = (room, self.gate.limit(now), self.endpoint.max_concurrent)
         return min(bound for bound in bounds if bound is not None)
 
     def count(self, outcome: Outcome) -> None:
@@ -113,12 +124,14 @@ class Member:
         if self.health.state is State.PROBATION:
             self.poke()
 
-    async def wait_due(self, now: float, *, watched: bool) -> None:
+    async def wait_due(self, now: float, load_at: float | None, *, watched: bool) -> None:
         """Wait until something is due or the member is poked; *watched*: a reply may be coming on probation."""
-        policy_at = self.policy.next_wake_at(now)
+        policy_at = self.gate.next_wake_at(now)
+        if policy_at is not None:
+            policy_at = max(policy_at, now + SHORTEST_WAKE_S)  # it was asked just before, and may say otherwise now
         probe_at = None if self.probing else self.health.next_probe_at
         look_at = now + LOOK_EVERY_S if watched else None
-        instants = (self.health.next_wake_at(), probe_at, policy_at, self.revoke_at, look_at)
+        instants = (self.health.next_wake_at(), probe_at, policy_at, load_at, self.revoke_at, look_at)
         due_at = min((at for at in instants if at is not None), default=float("inf"))
         with trio.move_on_at(due_at):
             await self._poked.wait()
@@ -160,6 +173,7 @@ class Member:
             requests=self.requests,
             failures=self.failures,
             probe_s=self.probe_s,
+            gate=self.gate.view(now),
         )
 
 
@@ -175,8 +189,25 @@ class Hears(Protocol):
         ...
 
 
+class ReadsLoad(Protocol):
+    """Who wants the servers' own figures."""
+
+    def load_due_at(self, member: Member) -> float | None:
+        """When they are to be read; ``None``: nobody wants them now."""
+        ...
+
+    def on_load(self, member: Member, load: ServerLoad) -> None:
+        """Hear them."""
+        ...
+
+
 class Minded(Protocol):
     """The pool whose member is minded."""
+
+    @property
+    def gating(self) -> ReadsLoad:
+        """Who wants the servers' own figures."""
+        ...
 
     @property
     def hearing(self) -> Hears:
@@ -197,12 +228,18 @@ async def mind(pool: Minded, member: Member) -> None:
         async with trio.open_nursery() as probes:
             while True:
                 now = trio.current_time()
+                member.gate.wake(now)
                 pool.refresh(member)
+                load_at = pool.gating.load_due_at(member)
+                if load_at is not None and load_at <= now:
+                    member.read_at, member.reading = now, True
+                    probes.start_soon(_read_load, pool, member)
+                    load_at = None
                 if not member.probing and member.health.probe_due(now):
                     member.health.on_probe_sent()
                     member.probing = True
                     probes.start_soon(_probe, pool, member)
-                await member.wait_due(now, watched=pool.hearing.is_watched(member))
+                await member.wait_due(now, load_at, watched=pool.hearing.is_watched(member))
 
 
 async def _probe(pool: Minded, member: Member) -> None:
@@ -213,6 +250,17 @@ async def _probe(pool: Minded, member: Member) -> None:
         pool.hearing.on_probe(member, result, since)
     else:
         member.health.undecided(trio.current_time())  # it was asked with settings that are no longer so
+    member.poke()
+
+
+async def _read_load(pool: Minded, member: Member) -> None:
+    client, load = member.client, None
+    with trio.move_on_after(LOAD_WITHIN_S):
+        load = await client.read_load()
+    member.reading = False
+    if load is not None and member.client is client:
+        member.load = load
+        pool.gating.on_load(member, load)
     member.poke()
 
 

@@ -11,6 +11,7 @@ the end); only outcomes of a member's present settings count for its health.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from random import Random
 
@@ -23,6 +24,8 @@ from scavenge.core.health_state import State
 from scavenge.core.ledger import Ask, SlotLedger
 from scavenge.core.network import remote_host
 from scavenge.core.roster import not_listed
+from scavenge.core.sessions.book import LiveSession
+from scavenge.core.sessions.table import MakeSessions
 from scavenge.core.stall import StallClock
 from scavenge.events import (
     EndpointChanged,
@@ -33,16 +36,17 @@ from scavenge.events import (
     LeasesRevoked,
     Observer,
 )
+from scavenge.runtime.accounts import Accounts
 from scavenge.runtime.asking import Asking
 from scavenge.runtime.dispatcher import Dispatcher, HeldLease
+from scavenge.runtime.gating import Gating
 from scavenge.runtime.hearing import Hearing
 from scavenge.runtime.member import DRAINING, Member, mind
 from scavenge.runtime.network import NetworkJudge
-from scavenge.runtime.places import Places, place_of
 from scavenge.runtime.ports import AdmissionPolicy, ModelTransport
+from scavenge.runtime.session_gate import SessionGate
 from scavenge.status import PoolStatus
 from scavenge.types import (
-    CapChanged,
     Endpoint,
     EndpointId,
     Outcome,
@@ -64,6 +68,7 @@ class Pool:
     elastic: bool
     transport: ModelTransport
     make_policy: Callable[[], AdmissionPolicy]
+    make_sessions: MakeSessions
     health_settings: HealthSettings
     random: Random = attrs.field(repr=False)
     emit: Observer = attrs.field(repr=False)
@@ -72,6 +77,8 @@ class Pool:
     """Where the members' minding tasks run; the fleet's."""
     share: Callable[[Pool, Url, Outcome, float], None] = attrs.field(repr=False)
     """Lets the other pools hear of a server that they have too."""
+    accounts: Accounts = attrs.field(repr=False)
+    """What endpoints of one account may have together; the fleet's."""
     network: NetworkJudge = attrs.field(repr=False)
     """Tells an endpoint's silence from this machine's; the fleet's."""
     listed: Callable[[], Iterable[Endpoint]] = attrs.field(repr=False)
@@ -79,8 +86,9 @@ class Pool:
     members: dict[Url, Member] = attrs.field(factory=dict)
     departing: dict[Url, Member] = attrs.field(factory=dict)
     """Removed endpoints on which leases still run."""
+    gating: Gating = attrs.field(init=False)
     dispatcher: Dispatcher = attrs.field(init=False)
-    places: Places = attrs.field(factory=Places, init=False)
+    sessions: SessionGate = attrs.field(init=False)
     asking: Asking = attrs.field(init=False)
     hearing: Hearing = attrs.field(init=False)
     stall: StallClock = attrs.field(init=False)
@@ -88,7 +96,9 @@ class Pool:
     """The sum of the members' limits."""
 
     def __attrs_post_init__(self) -> None:
-        self.dispatcher = Dispatcher(SlotLedger(), self.elastic, self._forget_drained)
+        self.gating = Gating(self)
+        self.dispatcher = Dispatcher(SlotLedger(), self.elastic, self._on_slots_changed)
+        self.sessions = SessionGate(self.endpoint_id, self.make_sessions.name, self.make_sessions.create(), self.emit)
         self.asking = Asking(self.elastic, self.hopeless, self.why_waiting)
         self.hearing = Hearing(self)
         self.stall = StallClock(trio.current_time())
@@ -99,13 +109,16 @@ class Pool:
         """Take in an endpoint that is listed; it gets work once its health says so."""
         if (old := self.departing.pop(endpoint.url, None)) is not None:
             self._forget(old)
-        health = EndpointHealth.listed(self.health_settings, self.random, trio.current_time())
-        member = Member(endpoint, self.transport.open_client(endpoint), self.make_policy(), health)
+        now = trio.current_time()
+        health = EndpointHealth.listed(self.health_settings, self.random, now)
+        member = Member(endpoint, self.transport.open_client(endpoint), self.gating.gate_of(endpoint), health)
         self.members[endpoint.url] = member
         self.network.meet(member)
+        self.accounts.meet(member)
         self.dispatcher.ledger.join(endpoint.url, member.limit, member.cap)
         self.emit(EndpointJoined(self.endpoint_id, endpoint.url, endpoint.source))
         self._apply(member)
+        self.gating.tell_capacity()
         self.minders_nursery.start_soon(mind, self, member, name=f"mind {endpoint.url}")
 
     def change(self, endpoint: Endpoint, keys: tuple[str, ...]) -> None:
@@ -113,11 +126,14 @@ class Pool:
         member = self.members[endpoint.url]
         was_draining = member.draining
         member.endpoint = endpoint
+        if {"model", "max_concurrent"}.intersection(keys):
+            member.gate = self.gating.gate_of(endpoint)
         if (host := remote_host(endpoint.proxy or endpoint.url)) != member.host:
             self.network.forget(member)
             member.host = host
             self.network.meet(member)
         if HEALTH_KEYS.intersection(keys):
+            self.accounts.meet(member)
             member.client.close()
             member.client = self.transport.open_client(endpoint)
             if member.health.state is not State.LIVE:
@@ -132,7 +148,6 @@ class Pool:
         left_s = None if deadline is None else deadline.timestamp() - self.wall_clock()
         now = trio.current_time()
         member.revoke_at = None if left_s is None else now + left_s
-        member.policy.observe(CapChanged(member.endpoint.max_concurrent), now)
         if member.drain(now):
             self.emit(EndpointDraining(self.endpoint_id, member.url, DRAINING))
         self.refresh(member)
@@ -144,8 +159,10 @@ class Pool:
         del self.members[url]
         member.gone = True
         member.drain(trio.current_time())
+        self.gating.leave(url)
         self.dispatcher.ledger.leave(url)
         self.emit(EndpointLeft(self.endpoint_id, url))
+        self.gating.tell_capacity()
         if self.dispatcher.ledger.lent(url):
             self.departing[url] = member
             member.health.on_removed(trio.current_time())
@@ -157,6 +174,7 @@ class Pool:
         member.minding.cancel()
         member.client.close()
         self.network.forget(member)
+        self.accounts.forget(member)
 
     def close(self) -> None:
         """Forget every member."""
@@ -183,20 +201,13 @@ class Pool:
             return
         if member.pace.forget_if_stale(now, self.dispatcher.ledger.lent(member.url)):
             self.dispatcher.ledger.set_line(member.url, None)
-        self._set_limit(member, 0 if self.network.bars(member) else self._bound(member, now))
+        self._set_limit(member, 0 if self.network.bars(member) else self.gating.bound(member, now))
+        self.gating.tell_move(member, now)
         if member.told is not member.health.state:
             old, member.told = member.told, member.health.state
             self.emit(HealthChanged(self.endpoint_id, member.url, old.value, member.told.value, member.health.why))
             member.poke()
             self.asking.look()
-
-    def _bound(self, member: Member, now: float) -> int:
-        """The member's bound; a policy that raises ends the run from here, and not the rollout that happens to ask."""
-        try:
-            return member.bound(now)
-        except Exception as exc:  # a plugin's bug, of any kind
-            self.minders_nursery.start_soon(_fail, exc, name=f"policy of {member.url}")
-            return 0
 
     def _set_limit(self, member: Member, limit: int) -> None:
         cap = member.endpoint.max_concurrent
@@ -206,7 +217,7 @@ class Pool:
         self.slots += limit - member.limit
         member.limit, member.cap = limit, cap
         self.stall.on_usable(self.slots > 0, trio.current_time())
-        self.places.follow(self.slots)
+        self.sessions.set_slots(self.slots)
         self.dispatcher.settle()
 
     def revoke(self, url: Url, why: str) -> None:
@@ -225,18 +236,19 @@ class Pool:
 
         Raises :class:`RequestFailed` when the pool will never have a usable endpoint. Cancelled, it leaves the queue.
         """
-        return await self.asking.acquire(self.dispatcher, ask)
+        return await self.asking.wait(partial(self.dispatcher.acquire, ask))
 
-    async def acquire_place(self, age: int) -> HeldLease:
-        """Wait for a session's place, as :meth:`acquire` waits for slots; ``places`` takes it back."""
-        return await self.asking.acquire(self.places, place_of(age))
+    async def acquire_place(self, age: int) -> LiveSession:
+        """Wait for a session's place, as :meth:`acquire` waits for slots; ``sessions`` takes it back."""
+        return await self.asking.wait(partial(self.sessions.enter, age))
 
     def release(self, held: HeldLease) -> None:
         """Give slots back. Never waits."""
         self.dispatcher.release(held)
 
-    def _forget_drained(self) -> None:
-        """Forget the removed endpoints whose last lease has come back."""
+    def _on_slots_changed(self) -> None:
+        """Let others of an account take what is free; forget removed endpoints whose last lease has come back."""
+        self.accounts.poke()
         for url in [url for url in self.departing if not self.dispatcher.ledger.lent(url)]:
             self._forget(self.departing.pop(url))
 
@@ -245,7 +257,7 @@ class Pool:
         ledger, now = self.dispatcher.ledger, trio.current_time()
         members = (*self.members.values(), *self.departing.values())
         endpoints = tuple(member.status(now, ledger.lent(member.url)) for member in members)
-        return PoolStatus(self.endpoint_id, endpoints, ledger.waiting)
+        return PoolStatus(self.endpoint_id, endpoints, ledger.waiting, self.sessions.status())
 
     def stalled_s(self) -> float:
         """How long the pool has been getting nowhere; 0 while it gets on."""
@@ -262,8 +274,3 @@ class Pool:
         reasons = [member.reason for member in islice(self.members.values(), REASONS)]
         more = len(self.members) - len(reasons)
         return "; ".join(reasons) + (f"; and {more} more" if more else "")
-
-
-async def _fail(error: Exception) -> None:
-    await trio.lowlevel.checkpoint()
-    raise error

@@ -16,9 +16,12 @@ from typing import assert_never
 import attrs
 import trio
 
+from scavenge.core.flow import Stream
 from scavenge.core.ledger import Ask
 from scavenge.core.outcome import while_leaving
 from scavenge.core.retry import Again, Done, GiveUp, RequestHistory, RetrySettings
+from scavenge.core.sessions.book import LiveSession
+from scavenge.core.tokens import prompt_tokens_of, tokens_of
 from scavenge.errors import PoisonRequest
 from scavenge.events import AttemptDropped, AttemptEnded, AttemptStarted, Observer
 from scavenge.runtime.dispatcher import HeldLease
@@ -34,15 +37,11 @@ from scavenge.types import (
     LostCause,
     Messages,
     Ok,
-    Outcome,
     RequestFailed,
     TimedOut,
     Url,
     Usage,
 )
-
-CHARACTERS_A_TOKEN = 4
-"""About as many characters has a token of English text (OpenAI's rule of thumb); for servers that count none."""
 
 
 @attrs.frozen
@@ -74,7 +73,13 @@ class _Sending:
 
     request: ChatRequest
     ask: Ask
+    prompt_tokens: float
+    """Tokens of its prompt, by the length of its texts."""
     attempts: list[Attempt] = attrs.field(factory=list)
+    first_token_s: float | None = None
+    """Of the latest attempt, from when it was sent."""
+    usage: Usage | None = None
+    """Of the reply, once there is one."""
 
 
 @attrs.define(eq=False)
@@ -87,6 +92,8 @@ class Session:
     ports: SessionPorts = attrs.field(repr=False)
     first_lease: HeldLease | None = None
     """A lease that was taken for the first request; :meth:`close` gives it back if no request came."""
+    place: LiveSession | None = None
+    """Its place among the sessions of the pool; whoever took it gives it back. ``None``: it needs none."""
     prompt: Messages | None = None
     """The messages of the latest request."""
     attempts: list[Attempt] = attrs.field(factory=list)
@@ -96,6 +103,8 @@ class Session:
     completion_tokens: int | None = None
     _turns: int = 0
     _affine: Url | None = None
+    _context_tokens: float = 0.0
+    """Tokens of its latest prompt with the reply: what the endpoint in ``_affine`` need not read anew."""
 
     @property
     def usage(self) -> Usage:
@@ -113,7 +122,17 @@ class Session:
         request = ChatRequest(
             messages, {**self.settings.sampling, **options}, self.settings.stream, self.settings.idle_timeout
         )
-        sending = _Sending(request, Ask((self.age, self._turns), prefer=self._affine))
+        sending = _Sending(request, Ask((self.age, self._turns), prefer=self._affine), prompt_tokens_of(messages))
+        if self.place is None:
+            return await self._send(sending)
+        self.queued_s += await self.pool.sessions.turn(self.place, sending.prompt_tokens)
+        try:
+            return await self._send(sending)
+        finally:
+            self.pool.sessions.turn_ended(self.place, sending.usage, sending.first_token_s, self._affine)
+
+    async def _send(self, sending: _Sending) -> Completion:
+        """Send a request until it is answered or given up."""
         history = RequestHistory(self.settings.retry, self.ports.random)
         while True:
             answer, url = await self._attempt(sending)
@@ -122,6 +141,8 @@ class Session:
             match step:
                 case Done(reply):
                     self._affine = url
+                    sending.usage = reply.usage
+                    self._context_tokens = sending.prompt_tokens + (tokens_of(answer.outcome) or 0.0)
                     self._count(reply.usage)
                     return Completion(
                         reply.text,
@@ -145,11 +166,14 @@ class Session:
 
     def afresh(self) -> Session:
         """A session for playing the rollout again: it knows nothing of the conversation, and all that was spent."""
+        if self.place is not None:
+            self.pool.sessions.restart(self.place)
         return Session(
             self.pool,
             self.age,
             self.settings,
             self.ports,
+            place=self.place,
             attempts=self.attempts,
             queued_s=self.queued_s,
             model_s=self.model_s,
@@ -166,17 +190,25 @@ class Session:
     async def _attempt(self, sending: _Sending) -> tuple[Answer, Url]:
         held, member = await self._lease(sending)
         started_at, started_time = trio.current_time(), self.ports.wall_clock()
-        client = member.client
-        member.on_asked()
-        self.ports.emit(AttemptStarted(self.pool.endpoint_id, member.url, bool(sending.attempts)))
+        client, gate = member.client, member.gate
+        known_tokens = self._context_tokens if member.url == self._affine else 0.0
+        fresh_tokens = max(0.0, sending.prompt_tokens - known_tokens)
+        stream = self.pool.gating.begin(member, streamed=sending.request.stream, prompt_tokens=fresh_tokens)
+        answer: Answer | None = None
         try:
-            answer = await self._exchange(held, member, sending.request)
+            member.on_asked()
+            self.ports.emit(AttemptStarted(self.pool.endpoint_id, member.url, bool(sending.attempts)))
+            answer = await self._exchange(held, member, sending.request, stream)
             if self.pool.is_leaving(member.url):
                 answer = attrs.evolve(answer, outcome=while_leaving(answer.outcome))
+            sending.first_token_s = None if stream.first_at is None else stream.first_at - started_at
+            self.pool.gating.end(member, gate, stream, answer)
             # before the slot is free again: the next in the queue must not be sent to a server that was just lost
-            outcome = self.pool.hearing.report(member, client, answer.outcome, started_at, _tokens(answer.outcome))
+            outcome = self.pool.hearing.report(member, client, answer.outcome, started_at, tokens_of(answer.outcome))
             answer = attrs.evolve(answer, outcome=outcome)
         except BaseException:
+            if answer is None:
+                self.pool.gating.end(member, gate, stream, None)
             self.ports.emit(AttemptDropped(self.pool.endpoint_id, member.url))
             raise
         finally:
@@ -204,11 +236,11 @@ class Session:
         except RequestFailed as exc:
             raise RequestFailed(exc.outcome, sending.attempts) from None
 
-    async def _exchange(self, held: HeldLease, member: Member, request: ChatRequest) -> Answer:
+    async def _exchange(self, held: HeldLease, member: Member, request: ChatRequest, stream: Stream) -> Answer:
         answer: Answer | None = None
         timeout_s = self.settings.request_timeout
         with held.scope, trio.move_on_after(float("inf") if timeout_s is None else timeout_s) as patience:
-            answer = await member.client.ask(request)
+            answer = await member.client.ask(request, stream)
         if answer is not None:
             return answer
         if held.revoked:
@@ -240,13 +272,3 @@ class Session:
             self.prompt_tokens = (self.prompt_tokens or 0) + usage.prompt_tokens
         if usage.completion_tokens is not None:
             self.completion_tokens = (self.completion_tokens or 0) + usage.completion_tokens
-
-
-def _tokens(outcome: Outcome) -> float | None:
-    """How many tokens were generated, as the server counted them or by the length of the text."""
-    if not isinstance(outcome, Ok):
-        return None
-    reply = outcome.reply
-    if reply.usage.completion_tokens is not None:
-        return reply.usage.completion_tokens
-    return (len(reply.text) + len(reply.reasoning or "")) / CHARACTERS_A_TOKEN

@@ -26,8 +26,9 @@ from scavenge.edge.http.wire import Head
 from scavenge.errors import UsageError
 from scavenge.types import Endpoint, Outcome
 
-Observe: TypeAlias = "Callable[[Outcome | None], None]"
-"""Told how each exchange ended: what went wrong, or ``None`` when the reply came whole and its status is below 400."""
+Observe: TypeAlias = "Callable[[Outcome | None, float], None]"
+"""Told how each exchange ended, and when it had begun (Trio's clock): what went wrong, or ``None`` when the reply came
+whole and its status is below 400."""
 
 
 def open_http_client(
@@ -60,8 +61,9 @@ class ScavengeTransport(httpx.AsyncBaseTransport):
 
         Raises :class:`scavenge.UsageError` for a URL of another origin, and httpx's own errors.
         """
-        exchange, read_s = await self._begin(request, await self._translated(request))
-        body = _Body(exchange, read_s, self, request)
+        translated, since = await self._translated(request), trio.current_time()
+        exchange, read_s = await self._begin(request, translated, since)
+        body = _Body(exchange, read_s, self, request, since)
         fields = list(exchange.head.fields)
         return httpx.Response(
             exchange.head.status, headers=fields, stream=body, extensions={"http_version": b"HTTP/1.1"}
@@ -84,7 +86,7 @@ class ScavengeTransport(httpx.AsyncBaseTransport):
         except BadRequest as problem:
             raise httpx.LocalProtocolError(str(problem), request=request) from problem
 
-    async def _begin(self, request: httpx.Request, ours: Request) -> tuple[Exchange, float]:
+    async def _begin(self, request: httpx.Request, ours: Request, since: float) -> tuple[Exchange, float]:
         given = request.extensions.get("timeout", {}).get("read")
         read_s = math.inf if given is None else float(given)
         with trio.CancelScope() as scope:
@@ -92,21 +94,21 @@ class ScavengeTransport(httpx.AsyncBaseTransport):
                 return await self._pool.start(ours, Pulse(scope, read_s)), read_s
             except HttpFault as fault:
                 kind = httpx.ConnectError if isinstance(fault, ConnectFault) else httpx.ReadError
-                raise kind(self.failed(fault), request=request) from None  # the cause may show secrets
+                raise kind(self.failed(fault, since), request=request) from None  # the cause may show secrets
         raise httpx.ReadTimeout(f"no byte for {read_s:g} s", request=request)
 
-    def failed(self, fault: HttpFault) -> str:
-        """Report that an exchange came to nothing; return what to say of it."""
+    def failed(self, fault: HttpFault, since: float) -> str:
+        """Report that an exchange that began at *since* came to nothing; return what to say of it."""
         outcome = fault.told(self._wording)
-        self._observe(outcome)
+        self._observe(outcome, since)
         return outcome.message
 
-    def answered(self, head: Head) -> None:
-        """Report that a reply came whole."""
-        if head.status < 400:
-            self._observe(None)
-        else:
-            self._observe(outcome_of_status(head.status, head.text(), b"", self._wording, time.time()))
+    def answered(self, head: Head, since: float) -> None:
+        """Report that a reply came whole, of an exchange that began at *since*."""
+        outcome = None
+        if head.status >= 400:
+            outcome = outcome_of_status(head.status, head.text(), b"", self._wording, time.time())
+        self._observe(outcome, since)
 
 
 class _Body(httpx.AsyncByteStream):
@@ -118,11 +120,13 @@ class _Body(httpx.AsyncByteStream):
         read_s: float,
         transport: ScavengeTransport,
         request: httpx.Request,
+        since: float,
     ) -> None:
         self._exchange = exchange
         self._read_s = read_s
         self._transport = transport
         self._request = request
+        self._since = since
         self._told = False  # the end has been reported
 
     def __aiter__(self) -> _Body:
@@ -146,15 +150,15 @@ class _Body(httpx.AsyncByteStream):
             return await self._exchange.read()
         except HttpFault as fault:
             self._told = True
-            raise httpx.ReadError(self._transport.failed(fault), request=self._request) from None
+            raise httpx.ReadError(self._transport.failed(fault, self._since), request=self._request) from None
 
     def _tell_end(self) -> None:
         if not self._told:
             self._told = True
-            self._transport.answered(self._exchange.head)
+            self._transport.answered(self._exchange.head, self._since)
 
 
-def _nobody(outcome: Outcome | None) -> None:
+def _nobody(outcome: Outcome | None, since: float) -> None:
     """Nobody listens."""
 
 

@@ -1,0 +1,92 @@
+"""A plugin's admission policy behind a guard: what it raises is told as the plugin's, and what it says is looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeGuard
+
+import attrs
+
+from scavenge.errors import PluginError
+from scavenge.runtime.ports import AdmissionPolicy
+from scavenge.signals import GateView
+
+MOST = 10**9
+"""No limit is above that."""
+
+
+@contextmanager
+def blame(owner: str, what: str) -> Iterator[None]:
+    """Name the plugin whose code raises inside the block. Raises :class:`scavenge.errors.PluginError`."""
+    try:
+        yield
+    except Exception as exc:
+        raise PluginError(owner, f"{what} failed: {type(exc).__name__}: {exc}") from exc
+
+
+@attrs.frozen(eq=False)
+class GuardedPolicy:
+    """A plugin's admission policy; what it raises is told as the plugin's."""
+
+    policy: AdmissionPolicy
+    owner: str
+    name: str
+
+    def observe(self, event: object, now: float) -> None:
+        """Let the policy hear of an event."""
+        with blame(self.owner, f"admission policy {self.name!r}"):
+            self.policy.observe(event, now)
+
+    def limit(self, now: float) -> int:
+        """The policy's limit, which is at least 1."""
+        with blame(self.owner, f"admission policy {self.name!r}"):
+            limit: object = self.policy.limit(now)
+            if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST:
+                raise ValueError(f"limit() must give an integer from 1 to {MOST}, got {limit!r}")
+            return limit
+
+    def next_wake_at(self, now: float) -> float | None:
+        """When the policy wants to hear of the flow."""
+        with blame(self.owner, f"admission policy {self.name!r}"):
+            at: object = self.policy.next_wake_at(now)
+            if at is None or (_is_number(at) and not math.isnan(at)):
+                return at
+            raise ValueError(f"next_wake_at() must give an instant or None, got {at!r}")
+
+    @property
+    def wants_load(self) -> bool:
+        """Whether the policy wants the server's own figures."""
+        with blame(self.owner, f"admission policy {self.name!r}"):
+            return bool(getattr(self.policy, "wants_load", False))
+
+    def view(self, now: float) -> GateView:
+        """What the policy says of itself; of one that says nothing, its limit."""
+        view: Callable[[float], object] | None = getattr(self.policy, "view", None)
+        if view is None:
+            return GateView(self.limit(now))
+        with blame(self.owner, f"admission policy {self.name!r}"):
+            shown = view(now)
+            if not isinstance(shown, GateView):
+                raise TypeError(f"view() must give a GateView, got {type(shown).__name__}")
+            _check_view(shown)
+            return shown
+
+
+def _check_view(view: GateView) -> None:
+    """Raise where people would be shown nonsense, or an observer would stumble over it."""
+    limit: object = view.limit
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MOST:
+        raise ValueError(f"view(): limit must be an integer from 1 to {MOST}, got {limit!r}")
+    reason: object = view.reason
+    if not isinstance(reason, str) or not reason.isprintable():
+        raise ValueError(f"view(): reason must be one printable line, got {reason!r}")
+    for name in ("queue", "goodput", "elasticity", "half_load"):
+        value = getattr(view, name)
+        if value is not None and not (_is_number(value) and math.isfinite(value)):
+            raise ValueError(f"view(): {name} must be a finite number or None, got {value!r}")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
