@@ -23,8 +23,8 @@ PROSE = FENCE.sub("", PAGE)
 TABLES = keyed(PROSE)
 POOL, OBSERVED, EVALUATION, ERRORS = blocks(PAGE, "python")
 VALUES = (
-    "Attempt", "Completion", "Endpoint", "EndpointSpec", "EndpointStatus", "Example", "FleetStatus", "Listing",
-    "PoolStatus", "Problem", "Rollout", "SourceStatus", "Usage",
+    "Attempt", "Completion", "Endpoint", "EndpointSpec", "EndpointStatus", "Example", "FleetStatus",
+    "GateView", "Listing", "PoolStatus", "Problem", "Rollout", "SessionsStatus", "SourceStatus", "Usage",
 )  # fmt: skip
 
 

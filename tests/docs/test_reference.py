@@ -13,13 +13,11 @@ import scavenge.errors
 import scavenge.events
 import scavenge.types
 import test_layers
-from scavenge.app.options import DEFAULT_POLICY
 from scavenge.config.assemble import RUN_KEYS
 from scavenge.config.endpoint_rows import EndpointRow
 from scavenge.config.schema import EvalSettings, ImageSettings, RunSettings, SourceSettings, WorkerSettings
 from scavenge.core.health_settings import HealthSettings
 from scavenge.core.health_state import State
-from scavenge.core.limits.fixed import UNCAPPED_LIMIT
 from scavenge.core.plan import OrderSettings
 from scavenge.environments.chat import ChatSettings
 from scavenge.types import ApiType, Outcome, RequestFailed
@@ -84,12 +82,9 @@ def test_every_key_of_a_plain_table_is_there_with_its_default(head, cls):
     assert documented(keyed(section(FILE, head))) == defaults(cls)
 
 
-def test_sources_and_policies_are_told_as_they_are():
+def test_the_key_of_a_source_is_told():
     (source,) = keyed(section(FILE, "`[[source]]`"))
     assert source in defaults(SourceSettings)
-    admission = section(FILE, "`[admission]`")
-    assert documented(keyed(admission)) == {"policy": DEFAULT_POLICY}
-    assert f"and {UNCAPPED_LIMIT} for a row without one" in admission
 
 
 def test_what_has_no_effect_yet_is_named_whole():
@@ -137,6 +132,7 @@ def test_the_architecture_page_has_the_rule_of_every_room():
         "types",
         "listings",
         "rollouts",
+        "signals",
         "status",
         "plugin",
         "app",
