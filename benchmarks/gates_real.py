@@ -66,15 +66,18 @@ class OneServer:
 
     url: str
     model: str
+    type: str | None
 
     async def list_endpoints(self) -> Listing:
-        return Listing([EndpointSpec(endpoint_id="p", model=self.model, url=self.url)])
+        return Listing([EndpointSpec(endpoint_id="p", model=self.model, url=self.url, type=self.type)])
 
 
 async def try_policy(args: argparse.Namespace, admission: dict[str, object], seed: int) -> Trial:
     trial = Trial(args.seconds)
     async with (
-        scavenge.open_pool(OneServer(args.url, args.model), admission=admission, observers=[trial.observe]) as pool,
+        scavenge.open_pool(
+            OneServer(args.url, args.model, args.type), admission=admission, observers=[trial.observe]
+        ) as pool,
         trio.open_nursery() as nursery,
     ):
         for number in range(args.streams):
@@ -122,5 +125,6 @@ if __name__ == "__main__":
     parser.add_argument("--policies", default="tide")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--type", help="openai_completions for a model whose replies no chat template can read")
     parser.add_argument("--tokens", type=int, default=64, help="mean length of a reply")
     trio.run(main, parser.parse_args())

@@ -73,10 +73,6 @@ def test_an_instant_is_passed_on(at: float | None):
         GateView("4"),  # type: ignore[arg-type]
         GateView(2**70),
         GateView(4, reason=None),  # type: ignore[arg-type]
-        GateView(4, reason="two\nlines"),
-        GateView(4, reason="\ud800"),
-        GateView(4, queue=math.nan),
-        GateView(4, goodput=math.inf),
         GateView(4, elasticity="high"),  # type: ignore[arg-type]
         GateView(4, half_load=True),
     ],

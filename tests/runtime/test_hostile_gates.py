@@ -135,7 +135,7 @@ HUGE = 10**400
     [
         GateView(4, "whim", math.nan, math.inf, -math.inf, math.nan),
         GateView(4, "whim", HUGE, -HUGE, HUGE, HUGE),
-        GateView(10**30, "\ud800 \x1b[2J\n" * 1000, 1.0, 2.0, 3.0, 4.0),
+        GateView(10**9, "\ud800 \x1b[2J\n" * 1000, 1.0, 2.0, 3.0, 4.0),
     ],
 )
 async def test_what_a_policy_shows_of_itself_is_told_whatever_it_is(autojump_clock, tmp_path, shown):
@@ -148,11 +148,11 @@ async def test_what_a_policy_shows_of_itself_is_told_whatever_it_is(autojump_clo
     policies = [Shows()]
     async with open_gates(lambda: GuardedPolicy(policies[0], "a-plugin", "whim")) as kit:
         await kit.chat()
-        policies[0].now_limit = 10**30
+        policies[0].now_limit = 10**9
         await kit.chat()
         status = kit.fleet.status(trio.current_time())
         moves = [event for event in kit.events if isinstance(event, LimitMoved)]
-    assert [move.new for move in moves] == [10**30]
+    assert [move.new for move in moves] == [10**9]
     assert all(value is None or math.isfinite(value) for value in (moves[0].goodput, moves[0].queue))
     table, _ = endpoint_table(status)
     assert table.rows[0][0] == "pool"
@@ -161,7 +161,7 @@ async def test_what_a_policy_shows_of_itself_is_told_whatever_it_is(autojump_clo
         log(move)
     log.close()
     (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
-    assert json.loads(line, parse_constant=pytest.fail)["new"] == 10**30
+    assert json.loads(line, parse_constant=pytest.fail)["new"] == 10**9
 
 
 async def test_a_server_that_is_full_and_asks_for_no_patience_is_not_asked_again_and_again(autojump_clock):

@@ -80,12 +80,12 @@ def _check_view(view: GateView) -> None:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MOST:
         raise ValueError(f"view(): limit must be an integer from 1 to {MOST}, got {limit!r}")
     reason: object = view.reason
-    if not isinstance(reason, str) or not reason.isprintable():
-        raise ValueError(f"view(): reason must be one printable line, got {reason!r}")
+    if not isinstance(reason, str):
+        raise TypeError(f"view(): reason must be a text, got {reason!r}")
     for name in ("queue", "goodput", "elasticity", "half_load"):
         value = getattr(view, name)
-        if value is not None and not (_is_number(value) and math.isfinite(value)):
-            raise ValueError(f"view(): {name} must be a finite number or None, got {value!r}")
+        if value is not None and not _is_number(value):
+            raise TypeError(f"view(): {name} must be a number or None, got {value!r}")
 
 
 def _is_number(value: object) -> TypeGuard[float]:

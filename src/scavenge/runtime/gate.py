@@ -17,6 +17,7 @@ import attrs
 
 from scavenge.core.flow import SHORTEST_WAKE_S, FlowMeter, Stream
 from scavenge.core.gates.ending import TOO_MANY, ending_of
+from scavenge.core.naming import one_line
 from scavenge.core.tokens import tokens_of
 from scavenge.runtime.ports import AdmissionPolicy
 from scavenge.signals import Ended, Ending, Flow, GateView, ServerLoad, WarmStart
@@ -28,6 +29,8 @@ QUIET_SHARE = 0.12
 """A limit that moved by a smaller part of itself, for the same reason as before, is not told of."""
 QUIET_S = 1.0
 """A limit that moves again so soon after it was told is told later: a policy that dithers may not flood observers."""
+REASON_CHARACTERS = 40
+"""How much of a policy's reason is shown."""
 MOST = 1e15
 """A figure of a view that is greater is none."""
 LATE_S = 1.0
@@ -236,9 +239,10 @@ class Gates:
 
 
 def _told(view: GateView) -> GateView:
-    """A view without the figures that are none: not a number, or beyond all measure."""
+    """A view as it can be shown: its reason in one line, and no figure that is none or beyond all measure."""
     return attrs.evolve(
         view,
+        reason=one_line(view.reason, REASON_CHARACTERS),
         queue=_figure(view.queue),
         goodput=_figure(view.goodput),
         elasticity=_figure(view.elasticity),
