@@ -45,6 +45,8 @@ class ErrorInfo:
     type: str
     message: str
     counts: bool = True
+    misrouted: bool = False
+    """Whether no endpoint would have it, for 401, 403, 404 or the like."""
 
 
 @attrs.frozen

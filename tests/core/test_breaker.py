@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenge.core.gates.breaker import CircuitBreaker
+from scavenge.core.gates.breaker import FIRST, CircuitBreaker
 from scavenge.rollouts import ErrorInfo
 
 BAD = ErrorInfo("AuthError", "401 from the server")
@@ -51,3 +52,25 @@ def test_it_has_tripped_exactly_when_that_many_in_a_row_failed(errors, limit):
         breaker.observe(error)
     counted = "".join("." if error is None else "x" for error in errors if error is not ROW)
     assert breaker.tripped == (limit > 0 and "x" * limit in counted)
+
+
+NO_KEY = ErrorInfo("RequestFailed", "misrouted (HTTP 401)", misrouted=True)
+
+
+def test_a_run_on_fixed_endpoints_that_is_misrouted_from_the_start_ends_after_a_few():
+    breaker = CircuitBreaker(0, elastic=False)
+    assert [breaker.observe(NO_KEY) for _ in range(FIRST)] == [False] * (FIRST - 1) + [True]
+    assert "the first 5 samples all failed in the same way" in str(breaker.error())
+    assert "mend the key, the model or the URL" in str(breaker.error())
+
+
+@pytest.mark.parametrize("other", [None, BAD, ROW])
+def test_anything_else_among_the_first_results_leaves_the_rest_to_the_limit(other: ErrorInfo | None):
+    breaker = CircuitBreaker(0, elastic=False)
+    breaker.observe(other)
+    assert not any(breaker.observe(NO_KEY) for _ in range(100))
+
+
+def test_an_elastic_run_waits_for_somebody_to_mend_its_endpoints():
+    breaker = CircuitBreaker(0)
+    assert not any(breaker.observe(NO_KEY) for _ in range(100))

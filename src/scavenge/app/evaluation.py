@@ -124,7 +124,7 @@ class _Conductor:
 
     def __attrs_post_init__(self) -> None:
         settings = self.parts.settings
-        limits = RunLimits(settings.stall_timeout, settings.max_consecutive_failures)
+        limits = RunLimits(settings.stall_timeout, settings.max_consecutive_failures, settings.elastic)
         self.run = Run(limits, self.emit, time.time)
         self.tally = Tally.of(EvalTally(one.name, one.env_id, one.rollouts_per_example) for one in settings.evals)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LOAD_EVERY_S = 5.0
 """How often a server's own figures are read while it works."""
+TELLS_NOTHING = ServerLoad()
 LOADS_A_SECOND = 20.0
 """How many servers of a pool are read a second at the most: their figures are long texts."""
 
@@ -116,7 +117,7 @@ class Gating:
 
     def tell_capacity(self) -> None:
         """Let the session gate hear which endpoints there are, and what each tells of itself."""
-        loads = {member.url: member.load or ServerLoad() for member in self.pool.members.values()}
+        loads = {member.url: member.load or TELLS_NOTHING for member in self.pool.members.values()}
         self.pool.sessions.set_capacity(loads)
 
     def _fail(self, error: Exception) -> None:

@@ -25,10 +25,11 @@ from scavenge.runtime.waits import LOOK_EVERY_S, WaitTeller
 
 @attrs.frozen
 class RunLimits:
-    """What bounds a run. ``stall_timeout`` is in seconds; 0 waits for ever."""
+    """What bounds a run. ``stall_timeout`` is in seconds; 0 waits for ever. ``elastic``: endpoints may come and go."""
 
     stall_timeout: float = 600.0
     max_consecutive_failures: int = 12
+    elastic: bool = True
 
 
 @attrs.define(eq=False)
@@ -46,7 +47,7 @@ class Run:
     _work: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
     def __attrs_post_init__(self) -> None:
-        self.breaker = CircuitBreaker(self.limits.max_consecutive_failures)
+        self.breaker = CircuitBreaker(self.limits.max_consecutive_failures, self.limits.elastic)
 
     def stop(self, cause: ScavengeError) -> None:
         """End the work now; what is under way is dropped and owed. Only the first cause counts."""

@@ -27,7 +27,7 @@ from scavenge.runtime.pool import Pool
 from scavenge.runtime.ports import Environment, Threads
 from scavenge.runtime.session import RequestSettings, Session, SessionPorts
 from scavenge.runtime.sink import Sink
-from scavenge.types import Rejected, RequestFailed
+from scavenge.types import Misrouted, Rejected, RequestFailed
 
 CLOSE_WITHIN_S = 2.0
 """How long an environment may take to close."""
@@ -231,5 +231,6 @@ def _error(exc: Exception) -> ErrorInfo:
     if len(found) > 1:
         return ErrorInfo(type(exc).__name__, "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in found))
     lone = found[0]
-    too_long = isinstance(lone, RequestFailed) and isinstance(lone.outcome, Rejected) and lone.outcome.context_length
-    return ErrorInfo(type(lone).__name__, str(lone), counts=not too_long)
+    outcome = lone.outcome if isinstance(lone, RequestFailed) else None
+    too_long = isinstance(outcome, Rejected) and outcome.context_length
+    return ErrorInfo(type(lone).__name__, str(lone), counts=not too_long, misrouted=isinstance(outcome, Misrouted))
