@@ -6,6 +6,8 @@ a plea for patience only from a server that has been serving; 429 always does.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from scavenge.signals import Ending
 from scavenge.types import (
     Answer,
@@ -51,3 +53,5 @@ def _ending(outcome: Outcome, served_s: float) -> Ending:
             return Ending.CLIENT_ERROR
         case TimedOut():
             return Ending.TIMEOUT
+        case _:
+            assert_never(outcome)
