@@ -99,7 +99,8 @@ async def test_the_sessions_of_a_dead_endpoint_spread_over_the_others_and_stay_t
         moved = [path for path in paths if url("ep1") in path and path[-1] != url("ep1")]
         assert len(moved) >= 5
         after = Counter(path[-1] for path in moved)
-        assert after.keys() == {url("ep2"), url("ep3"), url("ep4")}
+        assert after.keys() <= {url("ep2"), url("ep3"), url("ep4")}
+        assert max(after.values()) < len(moved), "all went to one endpoint"
         moves = [sum(one != other for one, other in pairwise(path)) for path in moved]
         assert sum(moves) <= 1.5 * len(moved)  # an endpoint that is full for a moment costs some a second move
         peaks = [fleet.truth[name].peak_in_flight for name in ("ep2", "ep3", "ep4")]
