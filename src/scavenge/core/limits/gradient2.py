@@ -13,8 +13,8 @@ is let in at the lower limit in that time is served and not counted. A 5xx or a 
 What is known about it: **it does not settle.** Comparing windows has no anchor. With u the part of a stream's time that
 grows with the number of streams, a growth of ``sqrt(limit)/(1 + u)`` a window is its fixed point at any limit and on
 any server, and what stops it is the noise of two means that are clamped at 1, which depends on how much the speeds of
-replies differ, and not on the server. In 90 simulated minutes of chat at a server that holds 256, the prototype's
-limit was at 5, 15, 30, 60 and 90 min:
+replies differ, and not on the server. In 90 simulated minutes of chat at a server that holds 256, the limit
+of a simple form of it was at 5, 15, 30, 60 and 90 min:
 
     coefficient of variation 0.3    122  300  477  734  977
     coefficient of variation 1      126  268  261  312  577
