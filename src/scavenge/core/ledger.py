@@ -1,7 +1,7 @@
 """Who holds which slots, who waits for some, and who is served next. Pure: knows no clock, no tasks and no HTTP.
 
 One ledger is one pool of interchangeable endpoints, each with an account; its keys are urls, but nothing here looks
-into them, so that one account can as well be the places of a session gate.
+into them.
 
 Promises, at every moment between two calls:
 
