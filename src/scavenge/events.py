@@ -87,11 +87,14 @@ class HealthChanged:
 
 @attrs.frozen
 class LimitMoved:
-    """An endpoint's gate allows another number of requests in flight, because of ``reason`` (see its policy)."""
+    """An endpoint's gate allows another number of requests in flight, because of ``reason`` (see its policy).
+
+    ``old`` is ``None`` for the limit that an endpoint begins with, also when it has come back.
+    """
 
     endpoint_id: EndpointId
     url: Url
-    old: int
+    old: int | None
     new: int
     reason: str
     in_flight: int

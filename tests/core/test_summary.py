@@ -60,13 +60,6 @@ def test_the_peak_of_a_limit_is_told_beside_it_where_it_is_another(limit, peak, 
     assert closing_table(Summary((), (part, ENDPOINT), 0, 0))[1].rows[0][-1] == text
 
 
-def test_where_no_limit_was_told_there_is_no_column_for_limits():
-    untold = attrs.evolve(ENDPOINT, limit=None, peak_limit=None)
-    table = closing_table(Summary((), (untold, untold), 0, 0))[1]
-    assert table.head[-1] == "peak in flight"
-    assert {len(row) for row in table.rows} == {len(table.head)}
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

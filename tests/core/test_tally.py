@@ -158,7 +158,7 @@ def test_a_request_that_was_given_up_is_no_attempt_and_makes_room():
     assert (found.requests, found.peak_in_flight) == (0, 1)
 
 
-def moved(old: int, new: int, url: Url = URL) -> LimitMoved:
+def moved(old: int | None, new: int, url: Url = URL) -> LimitMoved:
     return LimitMoved(POOL, url, old, new, "gain", 3)
 
 
@@ -168,12 +168,12 @@ def limits(tally: Tally) -> list[tuple[int | None, int | None]]:
 
 def test_the_last_limit_of_an_endpoint_and_its_peak_are_told():
     other = Url("http://b/v1")
-    tally = observed(AttemptStarted(POOL, URL), moved(8, 16, other), moved(16, 64, other), moved(64, 32, other))
+    tally = observed(AttemptStarted(POOL, URL), moved(None, 16, other), moved(16, 64, other), moved(64, 32, other))
     assert limits(tally) == [(None, None), (32, 64)]
 
 
 def test_a_limit_that_only_fell_had_its_peak_before():
-    assert limits(observed(moved(40, 20))) == [(20, 40)]
+    assert limits(observed(moved(None, 40), moved(40, 20))) == [(20, 40)]
 
 
 def test_the_limit_of_an_earlier_part_stands_until_another_is_told_and_its_peak_is_kept():

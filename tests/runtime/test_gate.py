@@ -163,10 +163,29 @@ def test_what_a_gate_had_settled_at_is_remembered_after_it_is_gone():
     assert policies[1].heard == [CapChanged(None), WarmStart(40)]
 
 
+def test_the_first_limit_is_told_as_one_that_was_none_before():
+    gate = one(Policy(100))
+    move = gate.moved(0.0)
+    assert move is not None
+    assert (move.old, move.view.limit) == (None, 100)
+    assert gate.moved(5.0) is None
+
+
+def test_an_endpoint_that_comes_back_has_its_limit_told_anew():
+    pool = gates(Policy(40))
+    gate = pool.open(A, "m", None, 0.0)
+    gate.moved(0.0)
+    assert pool.open(A, "m", 64, 5.0).moved(5.0) is None
+    pool.leave(A, 10.0)
+    move = pool.open(A, "m", None, 20.0).moved(20.0)
+    assert move is not None
+    assert (move.old, move.view.limit) == (None, 40)
+
+
 def test_a_move_is_told_once_and_trying_out_is_not():
     policy = Policy(100)
     gate = one(policy)
-    assert gate.moved(0.0) is None
+    assert gate.moved(0.0) is not None
     policy.now_limit = 108
     assert gate.moved(1.0) is None
     policy.now_limit = 120

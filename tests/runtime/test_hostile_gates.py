@@ -108,9 +108,9 @@ async def test_a_limit_that_dithers_is_told_of_seldom_and_each_move_begins_where
     async with open_gates(lambda: Dithers(wake=lambda now: now + 0.1)) as kit:
         await kit.chats(100, 8)
         moves = [event for event in kit.events if isinstance(event, LimitMoved)]
-        assert moves
+        assert len(moves) > 1
         assert all(one.new == two.old for one, two in itertools.pairwise(moves))
-        assert len(moves) <= 2 * trio.current_time()
+        assert len(moves) <= 1 + trio.current_time()
         kit.check_conserved()
 
 
@@ -152,16 +152,16 @@ async def test_what_a_policy_shows_of_itself_is_told_whatever_it_is(autojump_clo
         await kit.chat()
         status = kit.fleet.status(trio.current_time())
         moves = [event for event in kit.events if isinstance(event, LimitMoved)]
-    assert [move.new for move in moves] == [10**9]
-    assert all(value is None or math.isfinite(value) for value in (moves[0].goodput, moves[0].queue))
+    assert [move.new for move in moves] == [4, 10**9]
+    assert all(value is None or math.isfinite(value) for move in moves for value in (move.goodput, move.queue))
     table, _ = endpoint_table(status)
     assert table.rows[0][0] == "pool"
     assert json.loads(write_json(as_json(status), pytest.fail), parse_constant=pytest.fail)["pools"]
     for move in moves:
         log(move)
     log.close()
-    (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
-    assert json.loads(line, parse_constant=pytest.fail)["new"] == 10**9
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line, parse_constant=pytest.fail)["new"] for line in lines] == [4, 10**9]
 
 
 async def test_a_server_that_is_full_and_asks_for_no_patience_is_not_asked_again_and_again(autojump_clock):

@@ -84,10 +84,10 @@ class EndpointTally:
         else:
             self.failures[outcome] += 1
 
-    def limit_moved(self, old: int, new: int) -> None:
+    def limit_moved(self, new: int) -> None:
         """Its gate allows another number of requests in flight."""
         self.limit = new
-        self.peak_limit = max(old, new, self.peak_limit or 0)
+        self.peak_limit = max(new, self.peak_limit or 0)
 
     def _alive_for(self, now: float) -> float:
         return now - self._alive_since if self._alive_since is not None and self._sure else 0.0
@@ -130,8 +130,8 @@ class EndpointTallies:
                 self._of(endpoint_id, url).left(now)
             case HealthChanged(endpoint_id, url, old, new):
                 self._of(endpoint_id, url).health_changed(old, new, now)
-            case LimitMoved(endpoint_id, url, old, new):
-                self._of(endpoint_id, url).limit_moved(old, new)
+            case LimitMoved(endpoint_id=endpoint_id, url=url, new=new):
+                self._of(endpoint_id, url).limit_moved(new)
             case _:
                 pass
 
@@ -151,7 +151,7 @@ class EndpointTallies:
         mine.alive_s += number(earlier.get("alive_s"))
         mine.peak_in_flight = max(mine.peak_in_flight, int(number(earlier.get("peak_in_flight"))))
         if limit := int(number(earlier.get("limit"))):
-            mine.limit_moved(int(number(earlier.get("peak_limit"))), limit)
+            mine.limit, mine.peak_limit = limit, max(limit, int(number(earlier.get("peak_limit"))))
         failures = earlier.get("failures")
         for outcome, count in failures.items() if isinstance(failures, dict) else ():
             mine.failures[outcome] += int(number(count))

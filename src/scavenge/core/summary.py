@@ -38,7 +38,7 @@ class EvalSummary:
 class EndpointSummary:
     """One endpoint. ``failures`` counts the attempts that were not ``ok`` by outcome.
 
-    ``limit`` and ``peak_limit`` are what its gate allowed last and at most; ``None`` where it never told.
+    ``limit`` and ``peak_limit`` are what its gate allowed last and at most; ``None`` where none was told.
     """
 
     endpoint_id: str
@@ -91,11 +91,7 @@ class Table:
 
 
 def closing_table(summary: Summary) -> tuple[Table, ...]:
-    """What ``run`` shows at its end: the evaluations, then the endpoints with the run's counts in the title.
-
-    Limits have a column where any was told.
-    """
-    limited = any(part.limit is not None for part in summary.endpoints)
+    """What ``run`` shows at its end: the evaluations, then the endpoints with the run's counts in the title."""
     ks = sorted({k for part in summary.evals for k in part.pass_at_k or ()})
     evals = Table(
         "evaluations",
@@ -123,9 +119,9 @@ def closing_table(summary: Summary) -> tuple[Table, ...]:
             "tokens",
             "alive",
             "peak in flight",
-            *(["limit"] if limited else []),
+            "limit",
         ),
-        tuple((*_endpoint_row(part), *([_limit(part)] if limited else [])) for part in summary.endpoints),
+        tuple(_endpoint_row(part) for part in summary.endpoints),
     )
     return evals, endpoints
 
@@ -159,6 +155,7 @@ def _endpoint_row(part: EndpointSummary) -> tuple[str, ...]:
         str(part.tokens),
         precise_duration(part.alive_s),
         str(part.peak_in_flight),
+        _limit(part),
     )
 
 

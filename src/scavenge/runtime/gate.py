@@ -42,9 +42,9 @@ _Kind: TypeAlias = "tuple[str, int | None]"
 
 @attrs.frozen
 class LimitMove:
-    """A limit that was ``old`` when it was told last, and what its gate says now."""
+    """A limit that was ``old`` when it was told last, ``None``: never before, and what its gate says now."""
 
-    old: int
+    old: int | None
     view: GateView
 
 
@@ -170,17 +170,14 @@ class Gate:
                 self.tell(flow, now)
 
     def moved(self, now: float) -> LimitMove | None:
-        """The move of the limit since it was told last, if it is worth telling: more than the gate's own trying out."""
+        """The first limit, and then each move since it was told last that is worth telling: more than trying out."""
         old, new = self.told_limit, self.limit(now)
         if old == new or now - self.told_at < QUIET_S:
             return None
         view = attrs.evolve(self.view(now), limit=new)
         if old is not None and abs(new - old) <= max(1.0, QUIET_SHARE * old) and view.reason == self.told_reason:
             return None
-        self.told_limit, self.told_reason = new, view.reason
-        if old is None:
-            return None
-        self.told_at = now
+        self.told_limit, self.told_reason, self.told_at = new, view.reason, now
         return LimitMove(old, view)
 
     def view(self, now: float) -> GateView:
@@ -208,7 +205,9 @@ class Gates:
         self._forget(now)
         gate = self._gates.get(url)
         if gate is not None and gate.model == model:
-            gate.left_at, gate.max_concurrent = None, max_concurrent
+            if gate.left_at is not None:
+                gate.left_at = gate.told_limit = None
+            gate.max_concurrent = max_concurrent
             gate.tell(CapChanged(max_concurrent), now)
             return gate
         gate = Gate(self.make_policy(), FlowMeter(now), model, max_concurrent, self.on_error)
