@@ -1,7 +1,8 @@
 """The servers, the requests and the cases of benchmarks/gates.py.
 
 A to X are those of the study that the gates come from; policies may have been made with them in view. The Y ones are
-there to be surprised by: nothing is tuned on them.
+there to be surprised by: nothing is tuned on them. The Z ones are small servers on a CPU in their first minute, new to
+the pool: there the way up is what counts.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ LLAMA_GPU = BatchingSettings(0.012, 0.15e-3, 0.1e-6, 0.0, 0.002, 1e-4, 32_768, 4
 L40S = BatchingSettings(0.022, 95e-6, 0.16e-6, 3e-9, 0.002, 18e-6, 150_000, 192, 4096)
 TP8_405B = BatchingSettings(0.034, 160e-6, 0.03e-6, 4e-9, 0.004, 15e-6, 700_000, 512, 4096)
 TINY = BatchingSettings(0.0012, 3e-6, 0.01e-6, 0.2e-9, 0.0025, 12e-6, 1_200_000, 512, 16_384)
+VLLM_CPU = BatchingSettings(0.009, 0.3e-3, 0.01e-6, 0.0, 0.002, 1e-4, 2_097_152, 16, 2048, noise=0.1)
+SMALL_CPU = BatchingSettings(0.11, 0.02, 1e-6, 0.0, 0.003, 2e-4, 32_768, 8, 512, noise=0.1)
 LAPTOP = BatchingSettings(0.045, 1.5e-3, 0.6e-6, 20e-9, 0.004, 3e-4, 48_000, 6, 1024, noise=0.1)
 
 
@@ -92,6 +95,12 @@ _LETTERS = _workload(900, 0.8, 60, 0.7, 400)
 _ESSAYS = _workload(250, 0.6, 1800, 0.5, 6000)
 _BOOKS = _workload(9000, 0.5, 220, 0.8, 1000)
 _DOOR = 96
+_SHORT = _workload(70, 0.2, 64, 0.6, 256)
+_BUSY_NEIGHBOUR = tuple(
+    Change(2.5 * i, speed=speed)
+    for i, speed in enumerate((1.0, 0.6, 1.0, 0.4, 0.9, 1.0, 0.5, 0.7, 1.0, 1.0, 0.4, 0.8) * 2)
+)
+_FIRST = attrs.evolve(LoopCase(VLLM_CPU, _SHORT, 60), opens_slowly=True, sample_s=1.0)
 
 CASES = {
     "A chat": Case(LoopCase(H100, CHAT, 1200), (96, 384)),
@@ -165,6 +174,11 @@ CASES = {
             error_rate=0.03,
         ),
         (6, 192), ((0, 600), (600, 1200), (1200, 1700), (1900, 2400)), halved=3,
+    ),
+    "Z1 vLLM, CPU": Case(_FIRST, (6, 40)),
+    "Z2 vLLM, CPU, busy neighbour": Case(attrs.evolve(_FIRST, changes=_BUSY_NEIGHBOUR), (6, 40), varies=True),
+    "Z3 llama.cpp, small CPU": Case(
+        attrs.evolve(_FIRST, server=SMALL_CPU, seconds=300, tells=Tells.LLAMA_CPP), (3, 20)
     ),
 }  # fmt: skip
 """The cases by name; the part before the space is what ``--scenarios`` takes."""

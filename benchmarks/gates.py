@@ -172,8 +172,9 @@ def main() -> None:
     oracles = Oracles(arguments.oracles)
     find_bests(plan, oracles)
     scores = compare(plan, oracles)
-    summarise("A to X", scores, [name for name in plan.cases if not name.startswith("Y")])
-    summarise("Hold-outs", scores, [name for name in plan.cases if name.startswith("Y")])
+    groups = {"A to X": "ABCDEFGHIJKLMNOPQRSTUVWX", "Hold-outs": "Y", "First minutes": "Z"}
+    for title, letters in groups.items():
+        summarise(title, scores, [name for name in plan.cases if name[0] in letters])
     print(f"\n{time.perf_counter() - began_at:.0f} s")
 
 
