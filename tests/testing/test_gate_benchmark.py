@@ -20,6 +20,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from gate_cases import CASES, Case, find_cases
 from gate_policies import Blind, make_policy
+from gate_pool import play
 from gate_scores import Best, Oracles, best_of, fixed_goodputs, mean_score, score
 
 LOOP = LoopCase(BatchingSettings(), Workload((RequestKind(Spread(10), Spread(10)),)), 40.0)
@@ -93,3 +94,10 @@ def test_cases_and_policies_are_found_by_their_names():
     assert not hasattr(blind, "wants_load")
     with pytest.raises(ImportError):
         make_policy("nobody")
+
+
+def test_a_small_server_is_found_out_in_the_first_seconds_of_a_run_behind_the_real_pool():
+    (case,) = find_cases("Z1").values()
+    best, found = (play(case.loop, policy, seed=1) for policy in ("fixed20", "tide"))
+    assert found.goodput(0.0, 20.0) >= 0.9 * best.goodput(0.0, 20.0)
+    assert found.goodput(20.0, 60.0) >= 0.97 * best.goodput(20.0, 60.0)
