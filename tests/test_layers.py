@@ -23,7 +23,7 @@ MAY_SEE: dict[str, set[str]] = {
     "edge": GROUND | {"core", "runtime.ports", "edge"},
     "environments": GROUND | {"core", "runtime.ports", "plugin", "environments"},
     "config": GROUND | {"core", "config"},
-    "plugin": GROUND | {"runtime.ports"},
+    "plugin": GROUND | {"core.endpoint_template", "runtime.ports"},
     "plugins": GROUND | {"core", "runtime.ports", "plugin", "plugins", "edge", "environments", "testing"},
     "testing": GROUND | {"core", "runtime.ports", "testing", "config", "plugin"},
     "app": GROUND | {"core", "runtime", "edge", "environments", "config", "plugin", "plugins", "app"},

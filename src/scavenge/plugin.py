@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 import pluggy
 
+from scavenge.core.endpoint_template import EndpointTemplate
 from scavenge.errors import InfrastructureError, SourceError
 from scavenge.listings import EndpointSpec, Listing
 from scavenge.rollouts import Example, Rollout
@@ -32,6 +33,7 @@ __all__ = [
     "EndpointSource",
     "EndpointSourceType",
     "EndpointSpec",
+    "EndpointTemplate",
     "Environment",
     "EnvironmentType",
     "Example",
