@@ -200,3 +200,9 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path, monkeypatch):
         write_whole(path, b"new")
     assert path.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_in_the_way_of_a_draft_is_an_error_that_names_the_file(tmp_path):
+    (tmp_path / ".summary.json.new").mkdir()
+    with pytest.raises(ResultsError, match=r"summary\.json"):
+        write_whole(tmp_path / "summary.json", b"new")

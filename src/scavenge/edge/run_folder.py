@@ -13,6 +13,7 @@ import re
 import shutil
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -187,6 +188,7 @@ def write_whole(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(draft, path)
     except OSError as exc:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
         raise ResultsError(path, f"cannot be written: {exc.strerror}") from exc
     sync_folder(path.parent)
