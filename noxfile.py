@@ -12,7 +12,7 @@ nox.options.sessions = ["lint", "types", "tests", "plugins", "docs"]
 
 ROOT = Path(__file__).parent
 PINS = ("-c", str(ROOT / "requirements" / "lock.txt"))
-LOCKED_REQUIREMENTS = (".[test,parquet,math]", "-r", "requirements/real.txt")
+LOCKED_REQUIREMENTS = (".[test,parquet,math,report]", "-r", "requirements/real.txt")
 LOCK_HEADER = """\
 # What the project is tested with: constraints for pip (`pip install -c requirements/lock.txt ...`).
 # Written by `nox -s lock` from a fresh environment with every extra and group.

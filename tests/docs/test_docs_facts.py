@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pages import blocks, keyed, read, section, words
 
+from scavenge.app.report import PAGE
 from scavenge.core.errorbody import Wording
 from scavenge.core.outcome import outcome_of_status, while_leaving
 from scavenge.edge import run_folder
@@ -65,7 +66,7 @@ def test_the_body_of_an_error_is_read_as_far_as_the_page_says(status, error, out
 
 def test_every_file_of_a_run_folder_is_on_its_page():
     names = ("CONFIG", "IDENTITY", "RESULTS", "EVENTS", "SUMMARY", "LOCK")
-    files = {getattr(run_folder, name) for name in names} | {f"{run_folder.LOGS}/"}
+    files = {getattr(run_folder, name) for name in names} | {f"{run_folder.LOGS}/", PAGE}
     table = keyed(read("reference/run-folder.md").partition("\n## ")[0])
     assert files == {name for name in table if "torn" not in name}
 
