@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from canned import CannedModel
@@ -13,6 +14,7 @@ from canned import CannedModel
 from scavenge.config import structure_arguments, structure_plugin
 from scavenge.environments.loader import EnvironmentLoader
 from scavenge.environments.references import importable, load_scorer
+from scavenge.listings import EndpointSpec
 from scavenge.plugins.manager import load_plugins
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -56,7 +58,7 @@ def test_the_scorer_of_the_reference_scores(folder: Path) -> None:
 
 
 async def test_the_plugin_of_the_reference_lists_its_hosts(folder: Path) -> None:
-    (code,) = python_of("reference/plugins.md")
+    code, _ = python_of("reference/plugins.md")
     (folder / "scavenge_hosts.py").write_text(code)
     import scavenge_hosts  # type: ignore[import-not-found]  # written above
 
@@ -64,6 +66,13 @@ async def test_the_plugin_of_the_reference_lists_its_hosts(folder: Path) -> None
     async with kind.open(structure_plugin(kind.config, {"hosts": ["10.0.0.7"]}, "x", folder)) as source:
         (endpoint,) = (await source.list_endpoints()).endpoints
     assert endpoint.url == "http://10.0.0.7:8000/v1"
+
+
+def test_the_template_of_the_reference_makes_a_row() -> None:
+    names: dict[str, Any] = {}
+    exec(compile(python_of("reference/plugins.md")[1], "plugins.md", "exec", dont_inherit=True), names)
+    made = names["config"].row({"address": "10.0.0.7", "label.model": "m"})
+    assert made == EndpointSpec(endpoint_id="pool", model="m", url="http://10.0.0.7:8000/v1")
 
 
 def test_every_hook_and_scorer_is_in_the_reference() -> None:
