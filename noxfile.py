@@ -13,6 +13,7 @@ nox.options.sessions = ["lint", "types", "tests", "plugins", "docs"]
 ROOT = Path(__file__).parent
 PINS = ("-c", str(ROOT / "requirements" / "lock.txt"))
 LOCKED_REQUIREMENTS = (".[test,parquet,math,report]", "-r", "requirements/real.txt")
+PACKAGES = sorted(path.parent.name for path in (ROOT / "plugins").glob("*/pyproject.toml"))
 LOCK_HEADER = """\
 # What the project is tested with: constraints for pip (`pip install -c requirements/lock.txt ...`).
 # Written by `nox -s lock` from a fresh environment with every extra and group.
@@ -44,7 +45,7 @@ def lint(session: nox.Session) -> None:
     install_group(session, "lint")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    session.run("flake8", "--select", "ASYNC", "--enable", "ASYNC", "src", "tests", "benchmarks")
+    session.run("flake8", "--select", "ASYNC", "--enable", "ASYNC", "src", "tests", "benchmarks", "plugins")
 
 
 @nox.session
@@ -78,16 +79,14 @@ def churn(session: nox.Session) -> None:
 
 
 @nox.session
-def plugins(session: nox.Session) -> None:
-    """Each package in plugins/, installed by itself beside the built wheel, with its own tests."""
-    packages = sorted(path.parent for path in (ROOT / "plugins").glob("*/pyproject.toml"))
-    if not packages:
-        session.skip("there are no plugin packages in plugins/")
-    for package in packages:
-        install_wheel(session, "[test]")
-        session.install(*PINS, str(package))
-        session.run("pytest", str(package / "tests"), *session.posargs)
-        session.run("python", "-m", "pip", "uninstall", "-q", "-y", package.name)
+@nox.parametrize("package", PACKAGES)
+def plugins(session: nox.Session, package: str) -> None:
+    """Each package in plugins/, installed by itself beside the built wheel: its types, and its own tests."""
+    install_wheel(session)
+    session.install(*PINS, f"{ROOT / 'plugins' / package}[test]", "mypy")
+    session.chdir(ROOT / "plugins" / package)
+    session.run("mypy", "--config-file", str(ROOT / "pyproject.toml"), "src")
+    session.run("pytest", *session.posargs)
 
 
 @nox.session
@@ -119,7 +118,7 @@ def changelog(session: nox.Session) -> None:
 def lock(session: nox.Session) -> None:
     """Write requirements/lock.txt anew, with the newest versions that the limits in pyproject.toml allow."""
     groups = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "dev")
-    session.install(*LOCKED_REQUIREMENTS, *groups)
+    session.install(*LOCKED_REQUIREMENTS, *(f"./plugins/{package}[test]" for package in PACKAGES), *groups)
     frozen = session.run("python", "-m", "pip", "freeze", "--exclude", "scavenge", silent=True)
     lines = [line for line in str(frozen).splitlines() if "==" in line]
     (ROOT / "requirements" / "lock.txt").write_text(LOCK_HEADER + "\n".join(lines) + "\n", encoding="utf-8")
