@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+
 from scavenge.core.sessions.book import Stage
 from scavenge.core.sessions.budget import Budget, BudgetSettings
 from scavenge.core.sessions.doorkeeper import Doorkeeper
@@ -89,3 +91,13 @@ class House:
         self.take(session, tokens, cached=0)
         self.take(session, tokens, cached=tokens)
         return session
+
+
+@asynccontextmanager
+async def place_in(gate, age):
+    """Have a place while the block runs."""
+    place = await gate.enter(age)
+    try:
+        yield place
+    finally:
+        gate.leave(place)

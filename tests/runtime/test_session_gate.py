@@ -16,6 +16,7 @@ from scavenge.runtime.session_gate import SessionGate, run_session_gate
 from scavenge.signals import ServerLoad
 from scavenge.testing.sweep import cancel_at_every_step
 from scavenge.types import EndpointId, Url, Usage
+from session_kit import place_in
 
 A = Url("http://a/v1")
 
@@ -56,7 +57,7 @@ async def test_who_finds_no_place_waits_and_the_oldest_comes_in_first(autojump_c
     gate, came = fixed(1), []
 
     async def live(age):
-        async with gate.place(age):
+        async with place_in(gate, age):
             came.append((age, trio.current_time()))
             await trio.sleep(1)
 
@@ -71,7 +72,7 @@ async def test_who_finds_no_place_waits_and_the_oldest_comes_in_first(autojump_c
 
 async def test_a_cancelled_waiter_leaves_the_door(autojump_clock):
     gate = fixed(1)
-    async with gate.place(1):
+    async with place_in(gate, 1):
         with trio.move_on_after(5) as impatient:
             await gate.enter(2)
         assert impatient.cancelled_caught
@@ -100,7 +101,7 @@ async def test_a_waiter_that_is_cancelled_in_the_tick_of_its_grant_keeps_its_pla
 async def test_leaving_works_while_cancelled(autojump_clock):
     gate = fixed(1)
     with trio.CancelScope() as scope:
-        async with gate.place(1):
+        async with place_in(gate, 1):
             scope.cancel()
             await trio.sleep(1)
     assert gate.taken == 0
@@ -248,7 +249,7 @@ async def test_sessions_that_need_far_more_than_the_budget_all_end_the_oldest_fi
     gate, slots, ended = budget(10, slots=3), trio.Semaphore(3), []
 
     async def live(age):
-        async with gate.place(age) as place:
+        async with place_in(gate, age) as place:
             for turn in range(turns):
                 await gate.turn(place, 1000 * (turn + 1))
                 try:
@@ -342,7 +343,7 @@ async def be_paused_and_go_on(gate, places):
 
 
 async def _live(gate, places, age, turns):
-    async with gate.place(age) as place:
+    async with place_in(gate, age) as place:
         places.append(place)
         for _ in range(turns):
             await take(gate, place, 80, seconds=1)

@@ -13,6 +13,7 @@ from scavenge.errors import UsageError
 from scavenge.runtime.session_gate import SessionGate, run_session_gate
 from scavenge.testing.driver import TrioDriver
 from scavenge.types import EndpointId, Url, Usage
+from session_kit import place_in
 
 A = Url("http://a/v1")
 
@@ -53,7 +54,7 @@ class GateMachine(RuleBasedStateMachine):
 
     async def _live(self, session):
         try:
-            async with self.gate.place(session.age) as session.place:
+            async with place_in(self.gate, session.age) as session.place:
                 session.state = "live"
                 await session.finish.wait()
         finally:

@@ -20,6 +20,7 @@ from scavenge.testing.fleet import SimulatedFleet
 from scavenge.testing.served import SimulatedServer
 from scavenge.testing.sweep import cancel_at_every_step
 from scavenge.types import RequestFailed
+from session_kit import place_in
 
 WORDS = "word " * 400
 
@@ -162,7 +163,7 @@ def test_cancelled_at_any_step_of_its_calls_a_session_leaves_nothing_behind():
     pools = []
 
     async def talk(kit, age, calls):
-        async with kit.pool.sessions.place(age) as place:
+        async with place_in(kit.pool.sessions, age) as place:
             session = Session(kit.pool, age, RequestSettings(), kit.ports, place=place)
             for _ in range(calls):
                 await session.chat([{"role": "user", "content": f"{age} {WORDS}"}])

@@ -12,8 +12,7 @@ when it is cancelled; every paused call is one parked task, which is woken once,
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 
 import attrs
 import trio
@@ -130,16 +129,6 @@ class SessionGate:
         """
         self._keeper.restart(place)
         self.settle()
-
-    @asynccontextmanager
-    @trio.lowlevel.enable_ki_protection
-    async def place(self, age: int) -> AsyncIterator[LiveSession]:
-        """Have a place while the block runs. Entering waits and can be cancelled; leaving does neither."""
-        place = await self.enter(age)
-        try:
-            yield place
-        finally:
-            self.leave(place)
 
     # --- turns
 
