@@ -64,7 +64,7 @@ def test_a_fact_that_is_not_known_has_its_default(fact):
     assert row(FACTS, model="{address|base}").model == "10.0.0.7"
 
 
-@pytest.mark.parametrize("key", ["model", "url", "endpoint_id", "key", "type", "proxy", "max_concurrent"])
+@pytest.mark.parametrize("key", ["model", "url", "endpoint_id", "key", "api_client_type", "proxy", "max_concurrent"])
 def test_a_fact_that_is_missing_makes_its_row_wrong_and_the_message_names_it(key):
     (what,) = problems(row(FACTS, **{key: "http://h/{tag.unheard}"}))
     assert "{tag.unheard}" in what or key in ("key", "proxy")  # of those no value is shown
@@ -84,11 +84,11 @@ def test_a_notice_is_handed_on():
 @pytest.mark.parametrize(
     ("keys", "what"),
     [
-        ({"url": "http://{adress}:1"}, 'url: no fact "adress"; did you mean "address"?'),
-        ({"url": "http://{address}:{tag.}"}, 'url: no fact "tag."; did you mean "tag."?'),
-        ({"url": "http://{address"}, 'url: a brace without its other one in "http://{address"'),
-        ({"model": "a}"}, 'model: a brace without its other one in "a}"'),
-        ({"headers": {"X": "{{address}}"}}, 'headers: a brace without its other one in "{{address}}"'),
+        ({"url": "http://{adress}:1"}, 'source[0]: url: no fact "adress"; did you mean "address"?'),
+        ({"url": "http://{address}:{tag.}"}, 'source[0]: url: no fact "tag."; did you mean "tag."?'),
+        ({"url": "http://{address"}, 'source[0]: url: a brace without its other one in "http://{address"'),
+        ({"model": "a}"}, 'source[0]: model: a brace without its other one in "a}"'),
+        ({"headers": {"X": "{{address}}"}}, 'source[0]: headers: a brace without its other one in "{{address}}"'),
         ({"max_concurrent": True}, "expected an integer or a string, got true"),
         ({"headers": {"X": 1}}, "expected a string, got 1"),
         ({"modell": "m"}, 'unknown key; did you mean "model"?'),

@@ -33,10 +33,10 @@ def _check_text(template: EndpointTemplate, field: attrs.Attribute[Any], value: 
     for text in _texts(value):
         rest = _PLACEHOLDER.sub("", text)
         if "{" in rest or "}" in rest:
-            raise ValueError(f"{field.name}: a brace without its other one in {shown(text)}")
+            raise ValueError(f"a brace without its other one in {shown(text)}")
         for name, _ in _PLACEHOLDER.findall(text):
             if not _is_known(name, template.FACTS):
-                raise ValueError(f"{field.name}: no fact {shown(name)}; {suggestion(name, template.FACTS)}")
+                raise ValueError(f"no fact {shown(name)}; {suggestion(name, template.FACTS)}")
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -69,7 +69,8 @@ class EndpointTemplate:
     key: str | None = attrs.field(default=None, validator=_check_text)
     max_concurrent: int | str | None = attrs.field(default=None, validator=_check_text)
     """A number, or a text that becomes one."""
-    type: str | None = attrs.field(default=None, validator=_check_text)
+    api_client_type: str | None = attrs.field(default=None, validator=_check_text)
+    """The ``type`` of ``endpoints.toml`` by its alias: in a ``[[source]]``, ``type`` names the kind of source."""
     headers: dict[str, str] | None = attrs.field(default=None, validator=_check_text, repr=False)
     proxy: str | None = attrs.field(default=None, validator=_check_text, repr=False)
 
@@ -89,7 +90,7 @@ class EndpointTemplate:
             url=_filled(self.url, facts),
             key=_filled(self.key, facts),
             max_concurrent=_number(_filled(self.max_concurrent, facts)),
-            type=_filled(self.type, facts),
+            type=_filled(self.api_client_type, facts),
             headers=headers or None,
             draining=draining or None,
             proxy=_filled(self.proxy, facts),
