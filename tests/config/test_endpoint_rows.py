@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import attrs
 import pytest
@@ -15,6 +15,7 @@ from scavenge.listings import CheckedListing, EndpointSpec, Listing, PoolMode
 from scavenge.types import ApiType, Endpoint
 
 ENVIRON = {"MY_KEY": "hunter2", "EMPTY": "", "BROKEN": "hunter2\n", "hf_hunter2": "x"}
+NO_TIME = "expected a time with a time zone, such as 2030-01-01T00:00:00Z"
 A = Endpoint(endpoint_id="a", model="m", url="http://h1/v1")
 
 
@@ -130,7 +131,10 @@ def test_a_key_that_is_null_is_a_key_that_is_not_there():
         ({"proxy": "socks5://me:hunter2@h"}, "proxy: expected the URL of an HTTP proxy"),
         ({"proxy": 3}, "proxy: expected a string"),
         ({"max_concurent": 3}, 'max_concurent: unknown key; did you mean "max_concurrent"?'),
-        ({"drain_deadline": datetime(2030, 1, 1, tzinfo=UTC)}, "drain_deadline: unknown key"),
+        ({"drain_deadline": "tomorrow"}, f'drain_deadline: {NO_TIME}, got "tomorrow"'),
+        ({"drain_deadline": 1893456000}, f"drain_deadline: {NO_TIME}, got 1893456000"),
+        ({"drain_deadline": "2030-01-01T00:00:00"}, f"drain_deadline: {NO_TIME}"),
+        ({"drain_deadline": date(2030, 1, 1)}, f"drain_deadline: {NO_TIME}, got a date (2030-01-01)"),
     ],
 )
 def test_a_wrong_row_says_what_is_expected_and_no_secret(keys, problem):
@@ -219,6 +223,27 @@ def test_a_row_with_a_wrong_cap_is_not_said_to_lack_one():
 def test_a_pool_of_wrong_rows_is_compared_all_the_same():
     problems = told(check(row(1, draining=3, max_concurrent=2), row(2, draining=3)))
     assert problems[-1].startswith("endpoints.toml: endpoint[1].max_concurrent: missing")
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime(2030, 1, 1, tzinfo=UTC),
+        "2030-01-01T00:00:00Z",
+        "2030-01-01T00:00:00+00:00",
+        "2030-01-01T01:00:00.000+01:00",
+        "20300101T000000Z",
+    ],
+)
+def test_a_deadline_is_a_time_or_a_text_that_writes_one(moment):
+    (one,) = check(row(drain_deadline=moment)).endpoints
+    assert one.drain_deadline == datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
+def test_a_deadline_at_the_ends_of_time_can_be_counted_with(moment):
+    (one,) = check(row(drain_deadline=moment)).endpoints
+    assert abs(one.drain_deadline.timestamp()) < 1e12
 
 
 def test_pool_modes_are_what_endpoints_have_in_common():

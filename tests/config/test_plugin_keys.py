@@ -292,3 +292,15 @@ def test_annotations_that_cannot_be_found_are_not_checked():
     def mystery(a: NotImported): ...  # noqa: F821
 
     assert structure_arguments(mystery, {"a": 1}, WHERE) == {"a": 1}
+
+
+@attrs.frozen
+class Placed:
+    here: Path = Path()
+    below: Path = Path("a")
+    elsewhere: Path = Path("/abs")
+
+
+def test_a_path_that_is_a_default_is_relative_to_the_same_folder():
+    assert structure_plugin(Placed, {}, WHERE, FOLDER) == Placed(FOLDER, FOLDER / "a", Path("/abs"))
+    assert structure_plugin(Placed, {"here": "b"}, WHERE, FOLDER).here == FOLDER / "b"

@@ -17,6 +17,7 @@ from scavenge.app.options import RunOptions
 from scavenge.app.parts import resolve
 from scavenge.config.endpoint_rows import check_listing
 from scavenge.config.load import parse_run
+from scavenge.core.listing_text import listing_tables
 from scavenge.listings import Listing
 from scavenge.testing import SimulatedFleet
 
@@ -102,6 +103,13 @@ async def test_the_source_that_a_plugin_author_copies_lists_what_is_in_its_folde
         tmp_path.rmdir()
         with pytest.raises(Exception, match="cannot be read"):
             await source.list_endpoints()
+
+
+def test_the_page_that_an_author_of_listings_copies_is_one():
+    (text,) = blocks(read("how-to/endpoints-from-a-url-or-a-program.md"), "json")
+    checked = check_listing(Listing(listing_tables(text.encode(), "application/json")), {})
+    assert [one.drain_deadline is not None for one in checked.endpoints] == [False, True]
+    assert not checked.bad
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import attrs
 import pytest
@@ -20,6 +21,7 @@ from scavenge.core.health_settings import HealthSettings
 from scavenge.core.health_state import State
 from scavenge.core.plan import OrderSettings
 from scavenge.environments.chat import ChatSettings
+from scavenge.plugins.builtin import BuiltinPlugin
 from scavenge.types import ApiType, Outcome, RequestFailed
 
 FILE = read("reference/evaluation-file.md")
@@ -83,8 +85,19 @@ def test_every_key_of_a_plain_table_is_there_with_its_default(head, cls):
 
 
 def test_the_key_of_a_source_is_told():
-    (source,) = keyed(section(FILE, "`[[source]]`"))
+    (source,) = keyed(section(FILE, "`[[source]]`").partition("\n### ")[0])
     assert source in defaults(SourceSettings)
+
+
+def test_every_built_in_source_is_there_and_every_key_of_those_in_text_with_its_default():
+    head, *parts = section(FILE, "`[[source]]`").split("\n### ")
+    kinds = {kind.name: kind.config for kind in BuiltinPlugin(pytest.fail).scavenge_endpoint_sources()}
+    assert set(words(keyed(head)["type"][1])) == kinds.keys()
+    told = {part.splitlines()[0].strip("`"): documented(keyed(part)) for part in parts}
+    assert told.keys() == kinds.keys() - {"simulated"}
+    for name, table in told.items():
+        actual = {key: str(value) if isinstance(value, Path) else value for key, value in defaults(kinds[name]).items()}
+        assert table == actual, name
 
 
 def test_what_has_no_effect_yet_is_named_whole():

@@ -90,7 +90,7 @@ def test_scavenge_registers_its_own_through_the_same_hooks() -> None:
     assert registry.environment_names() == ("chat",)
     (own,) = registry.plugins
     assert (own.name, own.distribution, own.error) == ("scavenge", "scavenge", None)
-    assert names(own, "endpoint source") == ["file", "simulated"]
+    assert names(own, "endpoint source") == ["command", "file", "http", "simulated"]
     assert names(own, "admission policy") == ["aimd", "fixed", "gradient2", "pi", "tide"]
     assert names(own, "environment") == ["chat"]
     assert names(own, "scorer") == ["choice", "exact_match", "includes", "math", "none", "numeric", "regex"]
@@ -324,7 +324,7 @@ def test_plugins_can_be_turned_off(installed: Path) -> None:
 def test_the_environment_of_the_process_counts_by_default(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCAVENGE_DISABLE_PLUGINS", "1")
     assert all(error is not None for error in found(load_plugins()).values())
-    assert names(load_plugins().plugins[0], "endpoint source") == ["file", "simulated"]
+    assert names(load_plugins().plugins[0], "endpoint source") == ["command", "file", "http", "simulated"]
 
 
 def test_a_package_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:

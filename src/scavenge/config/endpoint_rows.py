@@ -31,6 +31,8 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE = re.compile(r"([!-~]([ \t!-~]*[!-~])?)?")
 """A header's value: RFC 9110, section 5.5, without the bytes beyond ASCII, whose meaning depends on the server."""
 
+_NO_DEADLINE = "expected a time with a time zone, such as 2030-01-01T00:00:00Z"
+
 _FRAMING_HEADERS = frozenset({"connection", "content-length", "transfer-encoding"})
 
 
@@ -54,7 +56,7 @@ def _check_proxy(instance: object, attribute: attrs.Attribute[Any], value: str) 
 
 def _check_deadline(instance: object, attribute: attrs.Attribute[Any], value: datetime) -> None:
     if value.utcoffset() is None:
-        raise ValueError("expected a time with a time zone, such as 2030-01-01T00:00:00Z")
+        raise ValueError(_NO_DEADLINE)
 
 
 @attrs.frozen
@@ -78,15 +80,8 @@ class EndpointRow:
     proxy: str | None = attrs.field(
         default=None, validator=attrs.validators.optional(_check_proxy), metadata={"secret": True}, repr=False
     )
-
-
-@attrs.frozen
-class _SpecRow(EndpointRow):
-    """A row that came as an :class:`EndpointSpec`, which can also tell when the server will be taken away."""
-
-    drain_deadline: datetime | None = attrs.field(
-        default=None, validator=attrs.validators.optional(_check_deadline), kw_only=True
-    )
+    drain_deadline: datetime | None = attrs.field(default=None, validator=attrs.validators.optional(_check_deadline))
+    """When the server will be taken away. A text is read as ISO 8601 writes a time."""
 
 
 def check_listing(
@@ -113,13 +108,12 @@ def pool_modes(endpoints: Iterable[Endpoint]) -> dict[EndpointId, PoolMode]:
 
 
 def _read(index: int, entry: object, environ: Mapping[str, str]) -> Row:
-    cls: type[EndpointRow] = EndpointRow
     if isinstance(entry, EndpointSpec):
-        cls, entry = _SpecRow, attrs.asdict(entry, recurse=False)
+        entry = attrs.asdict(entry, recurse=False)
     if not isinstance(entry, Mapping) or not all(isinstance(key, str) for key in entry):
         return Row(index, {}, [Fault((), "expected a table with the keys of an endpoint")])
-    found = _READER.present(cls, entry)
-    faults = [*_READER.unknown(cls, entry), *found.faults, *_READER.missing(cls, entry)]
+    found = _READER.present(EndpointRow, entry)
+    faults = [*_READER.unknown(EndpointRow, entry), *found.faults, *_READER.missing(EndpointRow, entry)]
     row = Row(index, found.values, faults, found.used)
     if (name := found.values.get("key")) is not None:
         faults.extend(row.fault("key", what) for what in _key_troubles(name, environ.get(name)))
@@ -157,9 +151,21 @@ def _api_type(value: object, _: object) -> ApiType:
         raise ValueError(f"{shown(value)} is not supported; supported are {supported}") from None
 
 
+def _moment(value: object, _: object) -> datetime:
+    if isinstance(value, datetime):
+        return value
+    if type(value) is not str:
+        raise ValueError(f"{_NO_DEADLINE}, got {shown(value)}")
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError(f"{_NO_DEADLINE}, got {shown(value)}") from None
+
+
 def _row_reader() -> Reader:
     reader = Reader(Path())
     reader.converter.register_structure_hook_func(lambda kind: kind is ApiType, _api_type)
+    reader.converter.register_structure_hook_func(lambda kind: kind is datetime, _moment)
     return reader
 
 

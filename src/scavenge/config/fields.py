@@ -54,6 +54,7 @@ class Reader:
     """Makes values of annotated types, with relative paths below one folder."""
 
     def __init__(self, base_dir: Path) -> None:
+        self._base_dir = base_dir
         self.converter: cattrs.Converter = strict_converter(base_dir)
         self._fields: dict[type, tuple[_Field, ...]] = {}
         self.converter.register_structure_hook_func(
@@ -77,9 +78,14 @@ class Reader:
         if faults:
             raise Wrong(faults)
         try:
-            return cls(**found.values)
+            return cls(**{**self._default_paths(cls), **found.values})
         except (ValueError, TypeError) as exc:
             raise Wrong(faults_of(exc)) from exc
+
+    def _default_paths(self, cls: type) -> dict[str, Path]:
+        """The defaults of a class that are paths, which are relative to the same folder as those that are given."""
+        defaults = ((field.key, field.attribute.default) for field in self.fields(cls))
+        return {key: self._base_dir / default for key, default in defaults if isinstance(default, Path)}
 
     def keys(self, cls: type) -> tuple[str, ...]:
         """Every key of a class, aliases included."""

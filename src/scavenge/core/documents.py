@@ -1,7 +1,9 @@
-"""TOML from bytes, and the shape of ``endpoints.toml``. Pure: who read the bytes, and from where, is not known here."""
+"""TOML and JSON from bytes, and the shape of ``endpoints.toml``. Pure: who read the bytes, and where, is not known."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 
 import tomli
@@ -13,6 +15,9 @@ DEEPEST = 100
 """How deep tables and lists may be nested: far beyond what is written by hand, far below what recursion can follow."""
 
 _LIST_KEY = "endpoint"
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""What no text lacks that has half of a character written as an escape."""
 
 
 class DocumentError(ValueError):
@@ -28,9 +33,29 @@ def parse_toml(data: bytes) -> dict[str, object]:
     try:
         document = tomli.loads(_decode(data))
     except tomli.TOMLDecodeError as exc:
-        what = exc.msg[:1].lower() + exc.msg[1:]
-        raise DocumentError(f"line {exc.lineno}, column {exc.colno}: {one_line(what)}") from None
+        raise _error_at(exc.lineno, exc.colno, exc.msg) from None
     except (ValueError, RecursionError) as exc:  # numbers too long and nesting too deep have no position
+        raise DocumentError(one_line(str(exc))) from None
+    _check_depth(document)
+    return document
+
+
+def parse_json(data: bytes) -> object:
+    """The value that *data* is.
+
+    Raises :class:`DocumentError` for what :func:`parse_toml` refuses too, for NaN and infinities, for half a character
+    (a lone surrogate), and for a key that stands twice in one table, of which most readers take the last.
+    """
+    text = _decode(data)
+    try:
+        document = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_table)
+        if _SURROGATE.search(text):
+            json.dumps(document, ensure_ascii=False).encode()
+    except json.JSONDecodeError as exc:
+        raise _error_at(exc.lineno, exc.colno, exc.msg) from None
+    except UnicodeEncodeError:
+        raise DocumentError("a text in it has half of a character, as \\ud83d is without its other half") from None
+    except (ValueError, RecursionError) as exc:
         raise DocumentError(one_line(str(exc))) from None
     _check_depth(document)
     return document
@@ -48,6 +73,23 @@ def endpoint_tables(document: Mapping[str, object]) -> Sequence[Json]:
     if not isinstance(entries, list):
         raise DocumentError("`endpoint` is a list of tables; begin each of them with [[endpoint]]")
     return entries
+
+
+def _error_at(line: int, column: int, what: str) -> DocumentError:
+    return DocumentError(f"line {line}, column {column}: {one_line(what[:1].lower() + what[1:])}")
+
+
+def _refuse_constant(name: str) -> object:
+    raise DocumentError(f"{name} is not JSON")
+
+
+def _table(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    table: dict[str, object] = {}
+    for key, value in pairs:
+        if key in table:
+            raise DocumentError(f"the key {key_name(key)} stands twice in one table; keep one of them")
+        table[key] = value
+    return table
 
 
 def _check_depth(document: object) -> None:

@@ -41,6 +41,26 @@ def normal_url(text: str) -> Url:
     return Url(f"{parts.scheme}://{_authority(parts)}{path}")
 
 
+def page_url(text: str) -> str:
+    """The absolute http or https URL *text*, which may have a query, without its fragment.
+
+    Raises ``ValueError``, whose text says what is wrong; userinfo is.
+    """
+    parts = _split(text)
+    if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
+        raise ValueError("expected an absolute http:// or https:// URL, such as http://10.0.0.1/endpoints.json")
+    if "@" in parts.netloc:
+        raise ValueError("a URL must not contain a user name or password; name a variable with a token instead")
+    _authority(parts)
+    return text.partition("#")[0]
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of a URL that is right, in normal form; a default port is left out."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{_authority(parts)}"
+
+
 def check_proxy(text: str) -> None:
     """Raise ``ValueError`` unless *text* is the URL of an HTTP proxy; the error does not repeat it."""
     parts = _split(text)

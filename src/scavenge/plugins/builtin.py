@@ -14,7 +14,10 @@ from scavenge.core.limits.pi import Pi, PiSettings
 from scavenge.core.limits.tide import Tide, TideSettings
 from scavenge.core.numeric import numeric
 from scavenge.core.score import exact_match, includes, regex, unscored
+from scavenge.edge.sources.command import CommandSourceConfig, open_command
 from scavenge.edge.sources.file import FileSource, FileSourceConfig
+from scavenge.edge.sources.http import open_http
+from scavenge.edge.sources.http_config import HttpSourceConfig
 from scavenge.environments.chat import ChatSettings, create_chat
 from scavenge.environments.mathscore import math_equal
 from scavenge.plugin import AdmissionPolicyType, EndpointSourceType, EnvironmentType, Scorer, hookimpl
@@ -35,9 +38,11 @@ class BuiltinPlugin:
 
     @hookimpl
     def scavenge_endpoint_sources(self) -> list[EndpointSourceType]:
-        """``file`` and ``simulated``."""
+        """``file``, ``http``, ``command`` and ``simulated``."""
         return [
             EndpointSourceType("file", FileSourceConfig, open_file),
+            EndpointSourceType("http", HttpSourceConfig, open_http),
+            EndpointSourceType("command", CommandSourceConfig, open_command),
             EndpointSourceType("simulated", SimulatedConfig, open_simulated),
         ]
 
