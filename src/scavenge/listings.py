@@ -57,13 +57,15 @@ class PoolMode:
 class BadRow:
     """An entry of a listing that is wrong, and as much as it tells of the endpoint it speaks of.
 
-    ``endpoint_id`` and ``url`` are ``None`` where the entry has no valid one; entry ``index`` counts from 0.
+    ``endpoint_id`` and ``url`` are ``None`` where the entry has no valid one; entry ``index`` counts from 0. One
+    that is ``incomplete`` lacks what its source does not know of this server, or not yet; nobody wrote it down wrongly.
     """
 
     problems: tuple[Problem, ...]
     endpoint_id: EndpointId | None
     url: Url | None
     index: int
+    incomplete: bool = False
 
 
 @attrs.frozen

@@ -70,6 +70,16 @@ def test_a_fact_that_is_missing_makes_its_row_wrong_and_the_message_names_it(key
     assert "{tag.unheard}" in what or key in ("key", "proxy")  # of those no value is shown
 
 
+@pytest.mark.parametrize("keys", [{"model": "{tag.unheard}"}, {"headers": {"X": "{tag.unheard}"}}])
+def test_a_row_that_lacks_a_fact_is_told_from_one_that_is_written_wrongly(keys):
+    lacking, wrong = row(FACTS, **keys), EndpointSpec("p", "m", "no url")
+    assert [bad.incomplete for bad in check_listing(Listing([lacking, wrong, {"headers": 1}]), {}).bad] == [
+        True,
+        False,
+        False,
+    ]
+
+
 def test_a_number_that_is_none_makes_its_row_wrong():
     (what,) = problems(row({**FACTS, "tag.slots": "many"}, max_concurrent="{tag.slots}"))
     assert what == 'expected an integer > 0, got "many"'

@@ -26,15 +26,15 @@ def endpoint(name: str, source: str = "source0") -> Endpoint:
 
 
 def check(listing: Listing, present: Sequence[Endpoint]) -> CheckedListing:
-    """Rows are names; one that begins with ``!`` is a bad row of nobody in particular."""
+    """Rows are names; one that begins with ``!`` is a bad row of nobody in particular, with ``?`` an incomplete one."""
     names = [str(row) for row in listing.endpoints]
-    bad = [name for name in names if name[0] == "!"]
+    bad = [name for name in names if name[0] in "!?"]
     good = tuple(endpoint(name, source="") for name in names if name not in bad)
     return CheckedListing(good, tuple(map(bad_row, bad)))
 
 
 def bad_row(name: str) -> BadRow:
-    return BadRow((Problem("listing", f"{name} is bad"),), EndpointId("other"), None, 0)
+    return BadRow((Problem("listing", f"{name} is bad"),), EndpointId("other"), None, 0, incomplete=name[0] == "?")
 
 
 class Scripted:

@@ -33,6 +33,19 @@ async def test_every_wrong_row_of_every_source_is_told_at_the_start(autojump_clo
     assert [problem.what for problem in error.problems] == ["!x is bad", "!y is bad", "!z is bad"]
 
 
+async def test_a_row_that_lacks_a_fact_costs_itself_at_the_start_of_an_elastic_run_and_refuses_another(autojump_clock):
+    heard = Heard(Scripted("a ?x"))
+    await heard.run(0)
+    assert heard.changes == [Added(endpoint("a"))]
+    assert heard.told == [(False, "listing: ?x is bad; this row is left out")]
+    error = await Heard(Scripted("a ?x !y")).refused()
+    assert isinstance(error, ConfigError)
+    assert [problem.what for problem in error.problems] == ["!y is bad"]
+    error = await Heard(Scripted("a ?x"), elastic=False).refused()
+    assert isinstance(error, ConfigError)
+    assert [problem.what for problem in error.problems] == ["?x is bad"]
+
+
 async def test_a_source_that_fails_at_the_start_is_waited_for_only_when_elastic(autojump_clock):
     failing = Scripted(SourceError("source0: no such file"))
     heard = Heard(failing)

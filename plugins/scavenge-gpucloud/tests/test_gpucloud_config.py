@@ -35,7 +35,7 @@ def test_four_keys_are_enough(case):
         ({"api_url": "https://["}, "api_url: expected the URL of the API"),
         ({"statuses": []}, "statuses: expected a list with at least one status"),
         ({"statuses": [" "]}, "statuses: expected a list with at least one status"),
-        ({"url": "http://{ip}:8000/v1"}, "url: no fact"),
+        ({"url": "http://{ip}:8000/v1"}, 'no fact "ip"'),
     ],
 )
 def test_a_wrong_value_is_named_with_its_remedy_and_a_secret_is_not_shown(case, keys, message):

@@ -30,8 +30,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "endpoints-from-slurm.md"
         ({"interval_s": 15.5}, "interval_s must be 0 to 15 seconds"),
         ({"timeout_s": 0.0}, "timeout_s must be 0.1 to 40 seconds"),
         ({"timeout_s": 41.0}, "timeout_s must be 0.1 to 40 seconds"),
-        ({"url": "http://{hots}:1"}, 'url: no fact "hots"; did you mean "host"?'),
-        ({"model": "{comment.}"}, "model: no fact"),
+        ({"url": "http://{hots}:1"}, 'no fact "hots"; did you mean "host"?'),
+        ({"model": "{comment.}"}, 'no fact "comment."'),
     ],
 )
 def test_a_wrong_key_is_refused_with_its_name_and_the_remedy(keys, what):

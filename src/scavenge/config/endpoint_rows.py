@@ -19,6 +19,7 @@ from scavenge.config.fields import Reader
 from scavenge.config.pool_rules import Row, check_pools
 from scavenge.config.problems import Fault, Mismatch, Where
 from scavenge.config.schema import NonEmpty, VariableName
+from scavenge.core.endpoint_template import MissingFact
 from scavenge.core.naming import shown
 from scavenge.core.urls import check_proxy
 from scavenge.errors import SourceError
@@ -114,12 +115,17 @@ def _read(index: int, entry: object, environ: Mapping[str, str]) -> Row:
         return Row(index, {}, [Fault((), "expected a table with the keys of an endpoint")])
     found = _READER.present(EndpointRow, entry)
     faults = [*_READER.unknown(EndpointRow, entry), *found.faults, *_READER.missing(EndpointRow, entry)]
-    row = Row(index, found.values, faults, found.used)
+    row = Row(index, found.values, faults, found.used, incomplete=_lacks_facts(entry))
     if (name := found.values.get("key")) is not None:
         faults.extend(row.fault("key", what) for what in _key_troubles(name, environ.get(name)))
         if any(header.lower() == "authorization" for header in found.values.get("headers", ())):
             faults.append(row.fault("headers", "Authorization is written from `key`; keep one of them"))
     return row
+
+
+def _lacks_facts(entry: Mapping[str, object]) -> bool:
+    values = (value.values() if isinstance(value, Mapping) else (value,) for value in entry.values())
+    return any(isinstance(value, MissingFact) for group in values for value in group)
 
 
 def _key_troubles(name: str, secret: str | None) -> Iterator[str]:
@@ -138,7 +144,7 @@ def _endpoint(row: Row, environ: Mapping[str, str]) -> Endpoint:
 
 def _bad_row(row: Row, where: Where) -> BadRow:
     problems = where.at("endpoint", row.index).problems(row.faults)
-    return BadRow(problems, row.values.get("endpoint_id"), row.values.get("url"), row.index)
+    return BadRow(problems, row.values.get("endpoint_id"), row.values.get("url"), row.index, row.incomplete)
 
 
 def _api_type(value: object, _: object) -> ApiType:

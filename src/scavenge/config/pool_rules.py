@@ -26,6 +26,8 @@ class Row:
     faults: list[Fault]
     used: Mapping[str, str] = attrs.field(factory=dict)
     """The key that the row uses for a value: its name or its alias."""
+    incomplete: bool = False
+    """Whether it lacks what its source does not know of this server."""
 
     def fault(self, key: str, what: str) -> Fault:
         """A fault of the value that *key* names, at the key that the row uses."""

@@ -150,10 +150,10 @@ class Poller:
                 return []
             name = sourced.source.name
             return [Problem(name, _without(name, sourced.trouble or ""))]
-        if checked.bad:
-            return [problem for row in checked.bad for problem in row.problems]
-        self._take(index, checked)
-        return []
+        wrong = [row for row in checked.bad if not (self.elastic and row.incomplete)]
+        if not wrong:
+            self._take(index, checked)
+        return [problem for row in wrong for problem in row.problems]
 
     # --- a source speaks
 
