@@ -11,7 +11,7 @@ from hypothesis import given
 from scavenge.plugin import AdmissionPolicy, AdmissionPolicyType
 from scavenge.plugins.builtin import BuiltinPlugin
 from scavenge.signals import WarmStart
-from scavenge.testing import Told, check_history, check_policy, histories
+from scavenge.testing import Told, check_admission_policy, check_history, histories
 from scavenge.types import CapChanged
 
 MOST = 10_000
@@ -31,7 +31,7 @@ def maker(kind: AdmissionPolicyType, **keys: object) -> Callable[[], AdmissionPo
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_it_holds_to_all_that_a_policy_has_to(kind):
-    check_policy(maker(kind), most=MOST, adaptive=kind.name != "fixed")
+    check_admission_policy(maker(kind), most=MOST, adaptive=kind.name != "fixed")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -45,7 +45,7 @@ def test_no_history_is_too_much_for_it(kind):
 
 @pytest.mark.parametrize("kind", ADAPTIVE, ids=lambda kind: kind.name)
 def test_a_low_maximum_bounds_it(kind):
-    check_policy(maker(kind, start=3, max=3), most=3, adaptive=False, seeds=range(5))
+    check_admission_policy(maker(kind, start=3, max=3), most=3, adaptive=False, seeds=range(5))
 
 
 @pytest.mark.parametrize("kind", ADAPTIVE, ids=lambda kind: kind.name)

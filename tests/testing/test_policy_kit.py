@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from scavenge.signals import Ended, Ending, Flow, GateView, WarmStart
-from scavenge.testing import Told, check_history, check_policy
+from scavenge.testing import Told, check_admission_policy, check_history
 from scavenge.types import CapChanged
 
 
@@ -117,30 +117,30 @@ WRONG = {
 
 
 def test_a_right_policy_passes():
-    check_policy(Right)
+    check_admission_policy(Right)
 
 
 @pytest.mark.parametrize("message", WRONG)
 def test_each_way_to_be_wrong_is_found(message):
     with pytest.raises(AssertionError, match=message):
-        check_policy(WRONG[message], seeds=range(8))
+        check_admission_policy(WRONG[message], seeds=range(8))
 
 
 def test_a_failure_names_the_seed_of_its_history():
     with pytest.raises(AssertionError) as caught:
-        check_policy(wrong("shut", limit=lambda self, now: 0), seeds=[7])
+        check_admission_policy(wrong("shut", limit=lambda self, now: 0), seeds=[7])
     assert caught.value.__notes__ == ["the random history of seed 7"]
 
 
 def test_a_policy_that_never_moves_passes_as_such():
     fixed = wrong("fixed", limit=lambda self, now: min(4, self.cap))
-    check_policy(fixed, adaptive=False)
+    check_admission_policy(fixed, adaptive=False)
     with pytest.raises(AssertionError, match="stayed at 4"):
-        check_policy(fixed, seeds=())
+        check_admission_policy(fixed, seeds=())
 
 
 def test_a_policy_for_one_request_has_nowhere_to_go():
-    check_policy(wrong("one", limit=lambda self, now: 1), most=1, adaptive=False)
+    check_admission_policy(wrong("one", limit=lambda self, now: 1), most=1, adaptive=False)
 
 
 def test_what_a_policy_raises_is_not_hidden():
@@ -152,5 +152,5 @@ def test_what_a_policy_raises_is_not_hidden():
 
 
 def test_nobody_needs_hypothesis_to_import_the_kit():
-    code = "import sys; sys.modules['hypothesis'] = None; from scavenge.testing import check_policy, random_history"
+    code = "import sys; sys.modules['hypothesis'] = None; from scavenge.testing import check_admission_policy"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

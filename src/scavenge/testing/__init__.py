@@ -18,11 +18,13 @@ from scavenge.testing.fleet import SimulatedClient, SimulatedFleet
 from scavenge.testing.host import Host
 from scavenge.testing.lister import Lister
 from scavenge.testing.node import Node
-from scavenge.testing.policies import check_policy
+from scavenge.testing.policies import check_admission_policy
 from scavenge.testing.policy_histories import Told, check_history, random_history
 from scavenge.testing.served import Generation, SimulatedServer, Truth
 from scavenge.testing.server import FleetPlan, HttpFleet, open_http_fleet
 from scavenge.testing.source import SimulatedConfig, open_simulated
+from scavenge.testing.source_kit import check_endpoint_source
+from scavenge.testing.source_troubles import SourceFault
 
 if TYPE_CHECKING:
     from scavenge.testing.driver import TrioDriver
@@ -49,13 +51,15 @@ __all__ = [
     "SimulatedConfig",
     "SimulatedFleet",
     "SimulatedServer",
+    "SourceFault",
     "Step",
     "Told",
     "TrioDriver",
     "Truth",
     "cancel_at_every_step",
+    "check_admission_policy",
+    "check_endpoint_source",
     "check_history",
-    "check_policy",
     "faults",
     "fleet_paces",
     "format_script",

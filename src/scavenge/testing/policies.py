@@ -1,9 +1,9 @@
 """What an admission policy has to hold to, whatever it hears: the checks for authors of policies.
 
-    from scavenge.testing import check_policy
+    from scavenge.testing import check_admission_policy
 
     def test_my_policy_is_one():
-        check_policy(lambda: Shy(ShyConfig()), most=256)
+        check_admission_policy(lambda: Shy(ShyConfig()), most=256)
 
 With Hypothesis installed, :func:`scavenge.testing.histories` makes the histories and shrinks what fails:
 
@@ -23,7 +23,7 @@ from scavenge.testing.policy_histories import MakePolicy, check_history, random_
 from scavenge.testing.policy_stories import STORIES
 
 
-def check_policy(
+def check_admission_policy(
     make: MakePolicy, *, most: int = 1024, adaptive: bool = True, seeds: Iterable[int] = range(25), events: int = 120
 ) -> None:
     """Check an admission policy: random histories, one of so many *events* for each seed, and stories of servers.
