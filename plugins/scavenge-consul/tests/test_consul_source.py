@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from scavenge_consul import ConsulConfig, open_consul
 from scavenge_consul import source as source_module
 from scavenge_consul.agent import Agent
+from scavenge_consul.answers import TOLD_CHARACTERS
 from scavenge_consul.instances import Instances
 from scavenge_consul.pacing import Pace
 from scavenge_consul.source import ConsulSource
@@ -287,6 +288,8 @@ async def test_no_text_and_no_repr_has_the_token_in_it(monkeypatch):
     async with open_double() as double, open_quick(service_config(double.address, token_var="THE_TOKEN")) as source:
         async with double.wrong(status=400, body="what is f00-ba7"):
             assert "what is [token]" in await trouble(source)
+        async with double.wrong(status=403, body=f"{'x' * (TOLD_CHARACTERS - 4)}f00-ba7"):
+            assert "f00" not in await trouble(source)
         assert "f00-ba7" not in repr(source)
         heard = (await double.control())["heard"]
         assert (heard["x-consul-token"], heard["accept-encoding"]) == ("f00-ba7", "identity")

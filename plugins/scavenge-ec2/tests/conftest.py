@@ -85,6 +85,12 @@ def ec2(moto_port: int) -> Iterator[Any]:
         yield client
 
 
+@pytest.fixture(autouse=True)
+def _asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source asks as often as a test does."""
+    monkeypatch.setattr("scavenge_ec2.source.ASKED_EVERY_S", 0.0)
+
+
 @pytest.fixture
 def launch(ec2: Any, image: str, role: str) -> Callable[..., str]:
     """Launch one instance with these tags; its id."""

@@ -49,6 +49,18 @@ async def test_it_lists_the_running_instances_that_pass_the_filters(config, laun
     assert rows[url(1)] == EndpointSpec(endpoint_id="pool", model="sim", url=url(1))
 
 
+async def test_it_spares_the_account_whoever_asks_how_often(config, double, pauses, monkeypatch):
+    monkeypatch.setattr(scavenge_ec2.source, "ASKED_EVERY_S", 0.3)
+    began_at = trio.current_time()
+    async with open_ec2(config) as source:
+        with double.faulty(refused("RequestLimitExceeded", status=503)):
+            for _ in range(2):
+                with pytest.raises(SourceError):
+                    await source.list_endpoints()
+        await source.list_endpoints()
+    assert trio.current_time() - began_at >= 0.6
+
+
 async def test_facts_and_tags_make_the_rows(config, launch):
     launch(port=1, slots=16, model="m")
     launch(port=2, spot=True)

@@ -105,7 +105,10 @@ def test_a_deleted_pod_is_leaving_and_killed_at_its_deletion_timestamp():
     assert (server.leaving, server.gone_at) == (True, datetime(2026, 11, 30, 1, tzinfo=UTC))
 
 
-@pytest.mark.parametrize("stamp", ["soon", "2026-11-30T01:00:00", 7, "", "9999-99-99T00:00:00Z"])
+STAMPS = ["soon", "2026-11-30T01:00:00", 7, "", "9999-99-99T00:00:00Z", "0001-01-01T00:00:00+14:00"]
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
 def test_a_deletion_timestamp_that_is_no_instant_still_means_leaving(stamp):
     server = one(pod("a", deletionTimestamp=stamp))
     assert (server.leaving, server.gone_at) == (True, None)

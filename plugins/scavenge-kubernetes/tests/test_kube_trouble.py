@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 import trio
-from kube_kit import open_source, urls, write_kubeconfig
+from kube_kit import config, open_source, urls, write_kubeconfig
 from scavenge_kubernetes import api
+from scavenge_kubernetes.access import Access
 
 from scavenge.plugin import SourceError
 
@@ -146,6 +148,17 @@ async def test_credentials_that_are_refused_are_read_anew_once(kube, tmp_path):
         assert kube.verbs() == ["list", "list"]
         write_kubeconfig(tmp_path, kube.url, {"token": "new-token"})
         assert urls(await source.list_endpoints()) == [A, B]
+
+
+@pytest.mark.parametrize("before", [0, 190])
+async def test_a_refusal_that_repeats_the_token_shows_nothing_of_it(before):
+    headers = {"Authorization": "Bearer secret-token"}
+    access = Access("https://k", headers, tls=False, server_name=None, proxy=None, namespace="ml", origin="here")
+    refusal = httpx.Response(403, json={"message": f"{'x' * before} secret-token"})
+    with pytest.raises(api.Refused) as caught:
+        await api.Api(access, config())._check(refusal)
+    assert "it says: " in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 async def test_a_token_that_is_over_under_a_watch_is_read_anew_without_a_word(kube, tmp_path):

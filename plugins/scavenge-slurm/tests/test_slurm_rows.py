@@ -85,7 +85,12 @@ def test_a_job_that_is_being_ended_drains():
 
 
 def test_the_last_end_that_slurm_can_tell_is_a_deadline():
-    assert only(job(end=4_294_967_293), now=4_294_967_293).drain_deadline == at(4_294_967_293)
+    assert only(job(end=4_294_967_293), now=4_294_967_292).drain_deadline == at(4_294_967_293)
+
+
+def test_a_job_that_runs_on_after_its_end_drains_without_a_deadline():
+    spec = only(job(end=START + 3600), now=START + 3600)
+    assert (spec.draining, spec.drain_deadline) == (True, None)
 
 
 def test_a_job_may_say_that_it_drains():

@@ -70,7 +70,7 @@ class ConsulSource:
         """What there is. Raises :class:`SourceError` when Consul cannot say. Cancelled, it leaves nothing behind."""
         await trio.sleep_until(self.pace.next_at(trio.current_time()))
         try:
-            answer = await self._query()
+            answer = self._without_token(await self._query())
             index = check_answer(answer, self.reader.asked_for)
             listing = self.reader.read(answer)
             self._note(index, listing)
@@ -106,6 +106,12 @@ class ConsulSource:
                 f"believed after {DOUBT_S:g} s if they are not registered again"
             )
         self._last = listing
+
+    def _without_token(self, answer: Answer) -> Answer:
+        """The answer; a refusal, which may repeat the request and is told in part, without the token in it."""
+        if self.token is None or answer.status == 200:
+            return answer
+        return attrs.evolve(answer, body=answer.body.replace(self.token.encode(), b"[token]"))
 
     def _error(self, exc: Unsure) -> SourceError:
         text = f"Consul at {self.address}, {self.reader.asked_for}: {exc}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 ANSWER_WITHIN_S = 50.0
 """How long a listing may take; scavenge waits for 60 seconds, and does not know for what."""
 
+ASKED_EVERY_S = 2.0
+"""The least time from one listing to the next: each counts against what the whole account may ask of EC2."""
+
 
 @attrs.define(eq=False)
 class Ec2Source:
@@ -33,15 +37,18 @@ class Ec2Source:
     _api: Ec2Api
     _limiter: trio.CapacityLimiter
     _departures: Departures = attrs.field(init=False)
+    _next_at: float = attrs.field(default=-math.inf, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._departures = Departures(self.config.drain_tag)
 
     async def list_endpoints(self) -> Listing:
-        """The servers that there are now.
+        """The servers that there are now, not sooner than :data:`ASKED_EVERY_S` after the last call began.
 
         Raises :class:`SourceError` when EC2 does not say, or not all. Cancelled, it leaves at most one call behind.
         """
+        await trio.sleep_until(self._next_at)
+        self._next_at = trio.current_time() + ASKED_EVERY_S
         with trio.move_on_after(ANSWER_WITHIN_S):
             answer = await trio.to_thread.run_sync(self._api.describe, limiter=self._limiter, abandon_on_cancel=True)
             return Listing(rows_of(answer, self.config, self._departures), where=str(self._api.place))

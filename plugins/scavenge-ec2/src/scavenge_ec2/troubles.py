@@ -68,7 +68,7 @@ def clock_ahead(response: Mapping[str, Any], now: datetime) -> timedelta | None:
     date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
     try:
         return timedelta(seconds=round((now - parsedate_to_datetime(date)).total_seconds()))
-    except (TypeError, ValueError):  # no date, or one without a time zone
+    except (TypeError, ValueError, OverflowError):  # no date, or one without a time zone
         return None
 
 

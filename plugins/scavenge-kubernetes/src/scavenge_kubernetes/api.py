@@ -181,7 +181,7 @@ class Api:
             return
         if status == 410:
             raise Expired
-        said = await _said(response)
+        said = await _said(response, self.access.headers.get("Authorization", "").partition(" ")[2])
         if status == 429 or status >= 500 or status < 400:
             raise self._lost(f"answered {status}{said}", _retry_after_s(response))
         raise Refused(f"{self.where}: {self._refusal(status)}{said}", status)
@@ -236,8 +236,8 @@ async def _take(response: httpx.Response, take: Callable[[bytes], bool]) -> bool
     return done
 
 
-async def _said(response: httpx.Response) -> str:
-    """What the API says of a trouble, where it says anything."""
+async def _said(response: httpx.Response, token: str) -> str:
+    """What the API says of a trouble, where it says anything; the token is taken out before anything is cut."""
     data = bytearray()
 
     def take(piece: bytes) -> bool:
@@ -250,7 +250,10 @@ async def _said(response: httpx.Response) -> str:
         said = json.loads(data).get("message")
     except (ValueError, RecursionError, AttributeError):
         return ""
-    return f"; it says: {' '.join(said.split())[:MAX_TOLD]}" if isinstance(said, str) else ""
+    if not isinstance(said, str):
+        return ""
+    plain = said.replace(token, "[token]") if token else said
+    return f"; it says: {' '.join(plain.split())[:MAX_TOLD]}"
 
 
 def _told(exc: BaseException) -> str:

@@ -156,6 +156,6 @@ def _instant(value: object) -> datetime | None:
     """An instant of RFC 3339, in UTC."""
     try:
         instant = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
+        return None if instant is None or instant.tzinfo is None else instant.astimezone(UTC)
+    except (ValueError, OverflowError):  # no instant, or one beyond the calendar
         return None
-    return None if instant is None or instant.tzinfo is None else instant.astimezone(UTC)

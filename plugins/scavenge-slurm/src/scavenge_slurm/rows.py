@@ -102,6 +102,8 @@ def _leaves(job: Job, drain_before_s: float, now: float) -> tuple[bool, datetime
     ends_at = job.ends_at
     if ends_at is None:
         return job.is_preempted, None
+    if now >= ends_at:
+        return True, None  # it runs on (OverTimeLimit), or this machine's clock is ahead
     if job.is_preempted or now >= ends_at - drain_before_s:
         return True, datetime.fromtimestamp(ends_at, UTC)
     return False, None
