@@ -254,7 +254,7 @@ async def test_redirects_are_bounded_and_one_that_leads_nowhere_says_so():
 async def test_what_is_no_listing_says_where_why_and_what_to_do(said, says, monkeypatch):
     monkeypatch.setenv("LIST_TOKEN", TOKEN)
     async with site(said) as here:
-        told = await error_at(f"{here.url}/list?key=hunter2", token_var="LIST_TOKEN")
+        told = await error_at(f"{here.url}/list?pool=hunter2", token_var="LIST_TOKEN")
     assert told.startswith(f"{here.url}/list: ")
     assert says in told
 
@@ -416,6 +416,7 @@ async def test_a_token_that_is_not_there_is_told_when_the_source_is_opened(monke
         ({"url": "h/list"}, "url: expected an absolute http:// or https:// URL"),
         ({"url": "http://me:hunter2@h"}, "url: a URL must not contain a user name or password"),
         ({"url": "http://h:0/"}, "url: the port of a URL"),
+        ({"url": "http://h/list?pool=a&api_key=hunter2"}, "url: a secret in it would be in the run folder"),
         ({"url": "http://h", "token_var": "hunter2-x"}, "token_var: expected the name of an environment variable"),
         ({"url": "http://h", "headers": {"a": "hunter2\n"}}, "headers: the header 'a' has a name or a value"),
         ({"url": "http://h", "headers": {"Host": "hunter2"}}, "headers: the header 'Host' is set by scavenge itself"),

@@ -46,6 +46,11 @@ def looks_secret(text: str) -> bool:
     return _WELL_KNOWN.search(text) is not None
 
 
+def has_secret_query(url: str) -> bool:
+    """Whether a URL's query has a parameter that is named like a secret."""
+    return _QUERY.search(url) is not None
+
+
 @attrs.define(eq=False)
 class Redactor:
     """Makes texts fit to be shown. It may learn more secrets at any time.

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from scavenge.core.redaction import has_secret_query
 from scavenge.core.urls import check_proxy, page_url
 from scavenge.edge.http.fields import fields_of
 from scavenge.edge.http.request import RequestKind
@@ -33,6 +34,8 @@ def check_headers(headers: Mapping[str, str]) -> None:
 
 def _check_url(config: object, field: attrs.Attribute[Any], url: str) -> None:
     route_to(page_url(url), None)
+    if has_secret_query(url):
+        raise ValueError("a secret in it would be in the run folder; name its variable in `token_var`")
 
 
 def _check_variable(config: object, field: attrs.Attribute[Any], name: str) -> None:
