@@ -31,15 +31,25 @@ class EndpointSpec:
     drain_deadline: datetime | None = None
 
 
+UNPLACED = "listing"
+"""The place of a listing whose source names none."""
+
+
 @attrs.frozen
 class Listing:
     """What a source says there is: one entry an endpoint, either an :class:`EndpointSpec` or a raw table.
 
-    ``where`` names the place of the entries in messages (a file's name); entry *i* is ``{where}: endpoint[i]``.
+    ``where`` names the place of the entries in messages (a file's name); entry *i* is ``{where}: endpoint[i]``. A
+    source that names none has its own name there.
     """
 
     endpoints: Sequence[EndpointSpec | Json]
-    where: str = "listing"
+    where: str = UNPLACED
+
+
+def placed(listing: Listing, source: str) -> Listing:
+    """The listing with the name of its *source* for its place, where it names none itself."""
+    return attrs.evolve(listing, where=source) if listing.where == UNPLACED else listing
 
 
 @attrs.frozen

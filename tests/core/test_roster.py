@@ -175,6 +175,31 @@ def test_changes_add_up_to_what_is_present(steps: list[tuple[int, set[str], bool
         assert {e.url: e for e in roster} == told
 
 
+def test_what_a_listing_costs_does_not_grow_with_the_square_of_what_vanishes_or_is_wrong_at_once():
+    compared = 0
+
+    class Counted(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    def name(number: int) -> Url:
+        return Url(Counted(f"http://{number}/v1"))
+
+    count, pool = 300, EndpointId(Counted("pool"))
+    roster = Roster.of(1)
+    roster.update(0, listing(*(Endpoint(pool, "m", name(number)) for number in range(count))))
+    wrong = tuple(BadRow((), pool, name(number), number) for number in range(count, 2 * count))
+    compared = 0
+    for _ in range(2):
+        roster.update(0, listing(bad=wrong))
+    assert compared < 100 * count
+    assert list(roster) == []
+
+
 def test_an_id_that_nobody_has_is_told_with_all_that_there_are_and_the_nearest():
     listed_ids = [endpoint("a", "qwen"), endpoint("b", "glm"), endpoint("c", "glm")]
     why = "no endpoint has this id; listed are 'glm', 'qwen'"

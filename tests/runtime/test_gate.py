@@ -154,6 +154,24 @@ def test_a_new_endpoint_begins_where_the_lowest_of_its_kind_has_settled():
     assert policies[4].heard == [CapChanged(16)]
 
 
+def test_what_is_asked_of_the_gates_does_not_grow_with_the_square_of_endpoints_that_come_and_go_at_once():
+    looked = 0
+
+    class Looking(Policy):
+        def view(self, now: float) -> GateView:
+            nonlocal looked
+            looked += 1
+            return super().view(now)
+
+    urls = [Url(f"http://{number}.test/v1") for number in range(1000)]
+    pool = gates(*(Looking() for _ in urls))
+    for url in urls:
+        pool.open(url, "m", None, 0.0)
+    for url in urls:
+        pool.leave(url, 0.0)
+    assert looked < 20 * len(urls)
+
+
 def test_what_a_gate_had_settled_at_is_remembered_after_it_is_gone():
     policies = [Policy(40, settled=True), Policy(), Policy()]
     pool = gates(*policies)

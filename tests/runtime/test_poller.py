@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import trio
 import trio.testing
-from source_kit import STANDS, Heard, Mortal, Scripted, endpoint
+from source_kit import STANDS, Heard, Mortal, Scripted, bad_row, check, endpoint
 
 from scavenge.core.roster import Added, Changed, Removed
-from scavenge.errors import ConfigError, PluginError, SourceError
-from scavenge.listings import Listing
+from scavenge.errors import ConfigError, PluginError, Problem, SourceError
+from scavenge.listings import BadRow, CheckedListing, Listing
+from scavenge.runtime.poller import ROWS_TOLD
 from scavenge.status import SourceStatus
+from scavenge.types import Endpoint, EndpointId, Url
+
+
+def named(listing: Listing) -> tuple[BadRow, ...]:
+    """Its bad rows, each of an endpoint of its own."""
+    names = [str(row) for row in listing.endpoints if str(row)[0] == "?"]
+    return tuple(attrs.evolve(bad_row(name), url=Url(name)) for name in names)
+
 
 # --- the start
 
@@ -295,3 +305,40 @@ async def test_every_endpoint_names_the_source_that_lists_it_now(autojump_clock)
         Added(endpoint("a")), Added(endpoint("b")), Added(endpoint("c", "source1")), Changed(other, ("source",)),
     ]  # fmt: skip
     assert {one.url: one.source for one in heard.poller.roster} == {"a": "source1", "b": "source0", "c": "source1"}
+
+
+async def test_what_wrong_rows_cost_does_not_grow_with_their_square(autojump_clock):
+    compared = 0
+
+    class Counted(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    def url(number: int) -> Url:
+        return Url(Counted(f"http://{number}.test/v1"))
+
+    count, pool = 300, EndpointId("pool")
+    good = tuple(Endpoint(pool, "m", url(number)) for number in range(count))
+    problem = Problem("listing", "wrong")
+    bad = tuple(BadRow((problem,), pool, url(number), number, incomplete=True) for number in range(count, 2 * count))
+    heard = Heard(Scripted("a"))
+    heard.poller.check = lambda listing, present: CheckedListing(good, bad)
+    await heard.run(15)
+    assert compared < 100 * count
+
+
+async def test_of_many_rows_that_go_wrong_at_once_the_first_are_told_and_the_others_counted(autojump_clock):
+    many = [" ".join(f"?{word}{number}" for number in range(ROWS_TOLD + 5)) for word in ("x", "y")]
+    heard = Heard(Scripted("a", f"a {many[0]}", f"a {many[0]} {many[1]}", f"a {many[1]}"))
+    heard.poller.check = lambda listing, present: attrs.evolve(check(listing, present), bad=named(listing))
+    await heard.run(35)
+    texts = [text for _, text in heard.told]
+    first = [f"listing: ?x{number} is bad; this row is left out" for number in range(ROWS_TOLD)]
+    assert texts[: ROWS_TOLD + 1] == [*first, "5 more of its rows"]
+    assert len(texts) == 2 * (ROWS_TOLD + 1) + 1
+    assert texts[-1].startswith("still: listing: ?y0 is bad")
+    assert texts[-1].endswith("; no longer so: " + "; ".join([*first, "5 more of its rows"]))

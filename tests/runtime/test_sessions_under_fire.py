@@ -9,6 +9,8 @@ from fleet_kit import NO_RETRIES, open_kit
 from trio.testing import wait_all_tasks_blocked
 
 from scavenge.core.sessions.budget import Budget, BudgetSettings
+from scavenge.core.sessions.off import Off, OffSettings
+from scavenge.core.sessions.policy import Capacity
 from scavenge.core.sessions.table import MakeSessions
 from scavenge.errors import UsageError
 from scavenge.events import SessionsMoved
@@ -182,3 +184,25 @@ def test_cancelled_at_any_step_of_its_calls_a_session_leaves_nothing_behind():
             check_empty(pools[-1])
 
     assert cancel_at_every_step(use, check) > 40
+
+
+class Listens(Off):
+    """Keeps how many endpoints it was told of each time."""
+
+    def __init__(self) -> None:
+        super().__init__(OffSettings())
+        self.told: list[int] = []
+
+    def observe(self, event, now):
+        if isinstance(event, Capacity):
+            self.told.append(len(event.loads))
+
+
+async def test_endpoints_that_come_or_go_together_are_told_together(autojump_clock):
+    policy, names = Listens(), [f"s{number}" for number in range(50)]
+    leaving = "; ".join(f"t=15 leave {name}" for name in names[10:])
+    async with open_kit(fleet_of(*names, script=leaving), sessions=MakeSessions("off", lambda: policy)):
+        await trio.sleep(60)
+    assert 50 in policy.told
+    assert policy.told[-1] == 10
+    assert len(policy.told) < 10

@@ -25,6 +25,20 @@ async def test_the_first_signal_stops_and_only_one_that_comes_much_later_kills()
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
+async def test_ending_a_run_writes_out_nothing_of_it():
+    class Run:
+        """Knows everything of a run, which may be much."""
+
+        def __call__(self, number: signal.Signals) -> None: ...
+
+        def __repr__(self) -> str:
+            raise AssertionError("it takes seconds, and nobody reads it")
+
+    await trio.lowlevel.checkpoint()
+    with signals_end_the_run(Run(), Run(), lambda: 0.0):
+        pass
+
+
 async def test_the_signal_that_kills_needs_no_task_to_run():
     await trio.lowlevel.checkpoint()
     killed: list[signal.Signals] = []

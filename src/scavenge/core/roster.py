@@ -17,13 +17,14 @@ reported once, as one :data:`Change`.
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import attrs
 
 from scavenge.errors import Problem
-from scavenge.listings import BadRow, CheckedListing
+from scavenge.listings import CheckedListing
 from scavenge.types import Endpoint, EndpointId, Url
 
 MISSING_UNTIL_GONE = 2
@@ -106,11 +107,15 @@ class Roster:
 
 
 def _enter(book: dict[Name, _Entry], listing: CheckedListing) -> None:
+    """Take a listing into a source's book: a bad row stands for whom it names, a vague one for any of its pool."""
     listed = {(endpoint.endpoint_id, endpoint.url): endpoint for endpoint in listing.endpoints}
-    vanished = [name for name in book if name not in listed and not _named(name, listing.bad)]
+    named = {(row.endpoint_id, row.url) for row in listing.bad}
+    vanished = [name for name in book if name not in listed and named.isdisjoint((name, (None, name[1])))]
+    vanished_of = Counter(endpoint_id for endpoint_id, _ in vanished)
+    vague_of = Counter(row.endpoint_id for row in listing.bad if row.url is None)
     for name in vanished:
-        entry, vague = book[name], _vague(name[0], listing.bad)
-        if vague >= sum(other[0] == name[0] for other in vanished):
+        entry, vague = book[name], vague_of[name[0]] + vague_of[None]
+        if vague >= vanished_of[name[0]]:
             continue
         entry.missing += 1
         if vague:
@@ -119,17 +124,6 @@ def _enter(book: dict[Name, _Entry], listing: CheckedListing) -> None:
             del book[name]
     for name, endpoint in listed.items():
         book[name] = _Entry(endpoint)
-
-
-def _named(name: Name, bad: Sequence[BadRow]) -> bool:
-    """Whether one of the bad rows is this endpoint's."""
-    endpoint_id, url = name
-    return any(row.url == url and row.endpoint_id in (None, endpoint_id) for row in bad)
-
-
-def _vague(endpoint_id: EndpointId, bad: Sequence[BadRow]) -> int:
-    """How many of the bad rows may be any endpoint's of a pool."""
-    return sum(row.url is None and row.endpoint_id in (None, endpoint_id) for row in bad)
 
 
 def _merge(books: Sequence[dict[Name, _Entry]]) -> dict[Name, Endpoint]:

@@ -91,11 +91,13 @@ class Fleet:
         return Demand(ledger.lent(member.url), ledger.waiting)
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """Carry what changed in the listings into the pools."""
+        """Carry what changed in the listings into the pools; which endpoints there are is told once."""
+        changed = dict[EndpointId, Pool]()
         for change in changes:
             pool = self.pools.get(change.endpoint.endpoint_id)
             if pool is None or pool.endpoint_id in self.fixed:
                 continue
+            changed[pool.endpoint_id] = pool
             match change:
                 case Added(endpoint):
                     pool.add(endpoint)
@@ -103,6 +105,8 @@ class Fleet:
                     pool.change(endpoint, keys)
                 case Removed(endpoint):
                     pool.remove(endpoint.url)
+        for pool in changed.values():
+            pool.gating.tell_capacity()
 
     def share(self, teller: Pool, url: Url, outcome: Outcome, since: float) -> None:
         """Let the other pools hear what one learnt of a server they share: that it is lost, busy or failing."""
@@ -149,6 +153,8 @@ async def open_fleet(
             try:
                 for endpoint in fixed:
                     fleet.pools[endpoint.endpoint_id].add(endpoint)
+                for pool in fleet.pools.values():
+                    pool.gating.tell_capacity()
                 services.start_soon(fleet.accounts.run_accounts)
                 for pool in fleet.pools.values():
                     services.start_soon(run_session_gate, pool.sessions, name=f"sessions of {pool.endpoint_id}")

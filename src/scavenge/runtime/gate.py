@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import TypeAlias
 
 import attrs
@@ -25,6 +26,10 @@ from scavenge.types import Answer, Busy, CapChanged, Ok, Url, Usage
 
 KEEP_S = 300.0
 """How long the gate of an endpoint that went is kept for its return."""
+LOOK_EVERY_S = 1.0
+LOOK_AT_GROWTH = 1.1
+"""What the gates of a pool have settled at is looked up for a new one after that time, or when there are so many times
+more of them: thousands of endpoints may come at once."""
 QUIET_SHARE = 0.12
 """A limit that moved by a smaller part of itself, for the same reason as before, is not told of."""
 QUIET_S = 1.0
@@ -62,8 +67,6 @@ class Gate:
     """The limit that observers have heard of."""
     told_reason: str = ""
     told_at: float = -math.inf
-    left_at: float | None = None
-    """When its endpoint went; ``None``: it is there."""
     _served_at: float = attrs.field(default=-math.inf, init=False)
 
     @property
@@ -197,22 +200,29 @@ class Gates:
     make_policy: Callable[[], AdmissionPolicy]
     on_error: Callable[[Exception], None] = attrs.field(repr=False)
     _gates: dict[Url, Gate] = attrs.field(factory=dict, init=False)
+    _left: dict[Url, float] = attrs.field(factory=dict, init=False)
+    """When the endpoints went that are not there, in that order."""
     _levels: dict[_Kind, int] = attrs.field(factory=dict, init=False)
     """The lowest level that gates of a kind had settled at when they were given up."""
+    _present: dict[_Kind, int] = attrs.field(factory=dict, init=False)
+    """The lowest level that gates of a kind had settled at when they were looked at last."""
+    _looked_at: float = attrs.field(default=-math.inf, init=False)
+    _looked: int = attrs.field(default=0, init=False)
+    """When that was, and at how many."""
 
     def open(self, url: Url, model: str, max_concurrent: int | None, now: float) -> Gate:
         """The gate of an endpoint that is listed: its old one where it comes back, else a new one, begun warm."""
         self._forget(now)
-        gate = self._gates.get(url)
+        gate, left_at = self._gates.get(url), self._left.pop(url, None)
         if gate is not None and gate.model == model:
-            if gate.left_at is not None:
-                gate.left_at = gate.told_limit = None
+            if left_at is not None:
+                gate.told_limit = None
             gate.max_concurrent = max_concurrent
             gate.tell(CapChanged(max_concurrent), now)
             return gate
         gate = Gate(self.make_policy(), FlowMeter(now), model, max_concurrent, self.on_error)
         gate.tell(CapChanged(max_concurrent), now)
-        level = self._level(max_concurrent, model, now)
+        level = self._level(gate.kind, now)
         if level is not None:
             gate.tell(WarmStart(level), now)
         self._gates[url] = gate
@@ -220,21 +230,21 @@ class Gates:
 
     def leave(self, url: Url, now: float) -> None:
         """An endpoint went: keep its gate for a while."""
-        self._gates[url].left_at = now
+        self._left[url] = now
         self._forget(now)
 
-    def _level(self, max_concurrent: int | None, model: str, now: float) -> int | None:
+    def _level(self, kind: _Kind, now: float) -> int | None:
         """What gates of the same kind have settled at, the lowest of them: too low costs less than too high."""
-        kind = (model, max_concurrent)
-        peers = (gate for gate in self._gates.values() if gate.kind == kind)
-        return min(_settled(peers, now), default=self._levels.get(kind))
+        if now - self._looked_at >= LOOK_EVERY_S or len(self._gates) >= LOOK_AT_GROWTH * self._looked:
+            self._looked_at, self._looked, self._present = now, len(self._gates), {}
+            _note_settled(self._present, self._gates.values(), now)
+        return self._present.get(kind, self._levels.get(kind))
 
     def _forget(self, now: float) -> None:
-        for url, gate in list(self._gates.items()):
-            if gate.left_at is not None and now - gate.left_at > KEEP_S and not gate.meter.in_flight:
-                del self._gates[url]
-                for level in _settled([gate], now):
-                    self._levels[gate.kind] = min(level, self._levels.get(gate.kind, level))
+        over = takewhile(lambda url: now - self._left[url] > KEEP_S, self._left)
+        for url in [url for url in over if not self._gates[url].meter.in_flight]:
+            del self._left[url]
+            _note_settled(self._levels, [self._gates.pop(url)], now)
 
 
 def _told(view: GateView) -> GateView:
@@ -253,8 +263,11 @@ def _figure(value: float | None) -> float | None:
     return value if value is not None and -MOST <= value <= MOST else None
 
 
-def _settled(gates: Iterable[Gate], now: float) -> list[int]:
-    return [view.limit for gate in gates if (view := gate.view(now)).settled]
+def _note_settled(levels: dict[_Kind, int], gates: Iterable[Gate], now: float) -> None:
+    """Note the lowest level for each kind that gates have settled at."""
+    for gate in gates:
+        if (view := gate.view(now)).settled:
+            levels[gate.kind] = min(view.limit, levels.get(gate.kind, view.limit))
 
 
 def _usage(answer: Answer | None) -> Usage:

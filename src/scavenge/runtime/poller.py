@@ -8,8 +8,9 @@ of ours is never taken for a source's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from random import Random
 from typing import TypeAlias
 
@@ -20,7 +21,7 @@ from scavenge.core.figures import duration, without_numbers
 from scavenge.core.roster import Change, Roster
 from scavenge.errors import ConfigError, PluginError, Problem
 from scavenge.events import Observer, SourceChanged
-from scavenge.listings import BadRow, CheckedListing, Listing
+from scavenge.listings import CheckedListing, Listing, placed
 from scavenge.runtime.sources import ANSWER_WITHIN_S, NamedSource, Report, SourceKeeper, Troubled, told
 from scavenge.status import SourceStatus
 from scavenge.types import Endpoint
@@ -30,6 +31,9 @@ CheckListing: TypeAlias = Callable[[Listing, Sequence[Endpoint]], CheckedListing
 
 FIRST_ANSWER_WITHIN_S = 5.0
 """How long the start of an elastic run waits for a source before it goes on without."""
+
+ROWS_TOLD = 20
+"""How many rows of a source are told of at a time: thousands may go wrong at once, and again and again."""
 
 
 def _kind(trouble: str | None) -> str | None:
@@ -183,7 +187,7 @@ class Poller:
             self._tell(sourced, report.why)
             return None
         try:
-            checked = self.check(report.listing, tuple(self.roster))
+            checked = self.check(placed(report.listing, sourced.source.name), tuple(self.roster))
         except Exception as exc:  # a listing may be of the plugin's making all through
             self._tell(sourced, told(exc))
             return None
@@ -207,33 +211,42 @@ class Poller:
     def _take(self, index: int, checked: CheckedListing) -> None:
         sourced = self._sourced[index]
         sourced.listed, sourced.listed_at = len(checked.endpoints), trio.current_time()
-        before, troubles = sourced.row_troubles, self._row_troubles(checked)
-        sourced.row_troubles = troubles
-        for key, trouble in troubles.items():
-            if key not in before:
-                self.emit(SourceChanged(sourced.source.name, False, trouble))
-        cured = [trouble for key, trouble in before.items() if key not in troubles]
-        if cured and not troubles:
-            self.emit(SourceChanged(sourced.source.name, True, "every row is right again"))
-        elif cured:
-            still = f"still: {'; '.join(troubles.values())}; no longer so: {'; '.join(cured)}"
-            self.emit(SourceChanged(sourced.source.name, False, still))
+        before, sourced.row_troubles = sourced.row_troubles, self._row_troubles(checked)
+        self._tell_rows(sourced.source.name, before, sourced.row_troubles)
         if changes := self.roster.update(index, checked):
             self.on_changes(changes)
 
+    def _tell_rows(self, name: str, before: Mapping[object, str], troubles: Mapping[object, str]) -> None:
+        news = [trouble for key, trouble in troubles.items() if key not in before]
+        for trouble in _first(news):
+            self.emit(SourceChanged(name, False, trouble))
+        cured = [trouble for key, trouble in before.items() if key not in troubles]
+        if cured and not troubles:
+            self.emit(SourceChanged(name, True, "every row is right again"))
+        elif cured:
+            still = f"still: {'; '.join(_first(troubles.values()))}; no longer so: {'; '.join(_first(cured))}"
+            self.emit(SourceChanged(name, False, still))
+
     def _row_troubles(self, checked: CheckedListing) -> dict[object, str]:
         troubles: dict[object, str] = {}
+        standing = _names(self.roster) - _names(checked.endpoints) if checked.bad else frozenset()
         for row in checked.bad:
+            known = (row.endpoint_id, row.url) in standing
+            stands = "its last good settings stand" if known else "this row is left out"
             for problem in row.problems:
-                trouble = self._trouble(row, problem, checked)
+                trouble = f"{problem}; {stands}"
                 troubles.setdefault((row.endpoint_id, row.url, _kind(trouble)), trouble)
         return troubles
 
-    def _trouble(self, row: BadRow, problem: Problem, checked: CheckedListing) -> str:
-        name = (row.endpoint_id, row.url)
-        listed_well = name in [(one.endpoint_id, one.url) for one in checked.endpoints]
-        known = not listed_well and name in [(one.endpoint_id, one.url) for one in self.roster]
-        return f"{problem}; {'its last good settings stand' if known else 'this row is left out'}"
+
+def _first(troubles: Collection[str]) -> list[str]:
+    """The first troubles, and how many there are beside them."""
+    more = len(troubles) - ROWS_TOLD
+    return [*islice(troubles, ROWS_TOLD), *([f"{more} more of its rows"] if more > 0 else [])]
+
+
+def _names(endpoints: Iterable[Endpoint]) -> frozenset[tuple[object, object]]:
+    return frozenset((one.endpoint_id, one.url) for one in endpoints)
 
 
 def _without(name: str, why: str) -> str:

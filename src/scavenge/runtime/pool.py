@@ -106,7 +106,10 @@ class Pool:
     # --- membership
 
     def add(self, endpoint: Endpoint) -> None:
-        """Take in an endpoint that is listed; it gets work once its health says so."""
+        """Take in an endpoint that is listed; it gets work once its health says so.
+
+        After the last of those that come and go together, ``gating.tell_capacity`` is to be called.
+        """
         if (old := self.departing.pop(endpoint.url, None)) is not None:
             self._forget(old)
         now = trio.current_time()
@@ -118,7 +121,6 @@ class Pool:
         self.dispatcher.ledger.join(endpoint.url, member.limit, member.cap)
         self.emit(EndpointJoined(self.endpoint_id, endpoint.url, endpoint.source))
         self._apply(member)
-        self.gating.tell_capacity()
         self.minders_nursery.start_soon(mind, self, member, name=f"mind {endpoint.url}")
 
     def change(self, endpoint: Endpoint, keys: tuple[str, ...]) -> None:
@@ -153,7 +155,10 @@ class Pool:
         self.refresh(member)
 
     def remove(self, url: Url) -> None:
-        """Let an endpoint go: no new work; the leases on it run to their end, or until it is found to be lost."""
+        """Let an endpoint go: no new work; the leases on it run to their end, or until it is found to be lost.
+
+        Then as after :meth:`add`.
+        """
         member = self.members[url]
         self._set_limit(member, 0)
         del self.members[url]
@@ -162,7 +167,6 @@ class Pool:
         self.gating.leave(url)
         self.dispatcher.ledger.leave(url)
         self.emit(EndpointLeft(self.endpoint_id, url))
-        self.gating.tell_capacity()
         if self.dispatcher.ledger.lent(url):
             self.departing[url] = member
             member.health.on_removed(trio.current_time())

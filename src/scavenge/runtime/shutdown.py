@@ -23,7 +23,7 @@ PATIENCE_S = 10.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)  # `signal` writes out each handler that it is given, and nobody reads that
 class _Handler:
     """One run's handler; ``before`` has what was in place when it came, which may be another run's."""
 
