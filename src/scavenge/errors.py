@@ -71,15 +71,19 @@ class InfrastructureError(ScavengeError):
 
 
 class EnvironmentBroken(ScavengeError):
-    """An environment cannot be opened, or its dataset cannot be read on; ``eval`` names the evaluation."""
+    """An environment cannot be opened, or its dataset cannot be read on; ``eval`` names the evaluation.
 
-    def __init__(self, eval_name: str, what: str, cause: Exception) -> None:
+    *place* ends the message: where in the environment's code it happened.
+    """
+
+    def __init__(self, eval_name: str, what: str, cause: Exception, place: str = "") -> None:
         self.eval = eval_name
-        super().__init__(eval_name, what, cause)
+        super().__init__(eval_name, what, cause, place)
 
     def __str__(self) -> str:
-        _, what, cause = self.args
-        return f"eval {self.eval!r}: {what}: {type(cause).__name__}: {cause}"
+        _, what, cause, place = self.args
+        said = f"{type(cause).__name__}: {cause}".removesuffix(": ")
+        return f"eval {self.eval!r}: {what}: {said}{place}"
 
 
 class PoisonRequest(ScavengeError):

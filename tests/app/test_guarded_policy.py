@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import attrs
 import pytest
@@ -47,9 +48,46 @@ def guarded(policy: object) -> GuardedPolicy:
     return GuardedPolicy(policy, "acme", "theirs")  # type: ignore[arg-type]
 
 
+class Broken:
+    """Raises whatever it is asked."""
+
+    @property
+    def wants_load(self) -> bool:
+        return bool(1 // 0)
+
+    def observe(self, event: object, now: float) -> None:
+        raise KeyError(event)
+
+    def limit(self, now: float) -> int:
+        return math.comb(-1, 0)
+
+    def next_wake_at(self, now: float) -> None:
+        raise AssertionError
+
+    def view(self, now: float) -> GateView:
+        return self.view(now, now)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("ask", "error"),
+    [
+        (lambda policy: policy.wants_load, "ZeroDivisionError: integer division or modulo by zero"),
+        (lambda policy: policy.observe("x", 0.0), "KeyError: 'x'"),
+        (lambda policy: policy.limit(0.0), "ValueError: n must be a non-negative integer"),
+        (lambda policy: policy.next_wake_at(0.0), "AssertionError"),
+        (lambda policy: policy.view(0.0), "TypeError: .*"),
+    ],
+)
+def test_what_a_policy_raises_is_told_with_its_line(ask, error):
+    with pytest.raises(PluginError) as caught:
+        ask(guarded(Broken()))
+    what = r"plugin acme: admission policy 'theirs' failed"
+    assert re.fullmatch(rf"{what}: {error} \(test_guarded_policy\.py, line \d+\)", str(caught.value))
+
+
 @pytest.mark.parametrize("limit", [0, -1, True, 2.0, "4", None, 10**30])
 def test_a_limit_that_is_none_is_the_plugins_fault(limit: object):
-    with pytest.raises(PluginError, match="plugin acme: admission policy 'theirs' failed: ValueError: limit"):
+    with pytest.raises(PluginError, match=r"plugin acme: admission policy 'theirs' failed: ValueError: limit.*[^)]$"):
         guarded(Says(limit)).limit(0.0)
 
 

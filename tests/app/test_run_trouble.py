@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -96,8 +97,10 @@ def write(folder: Path, fleet: HttpFleet, head: str = 'endpoints_path = "."') ->
 async def test_an_admission_policy_that_breaks_is_named_with_its_plugin(tmp_path, where):
     async with open_http_fleet(plan()) as fleet:
         options = RunOptions(overrides=(f"admission.policy={where}",))
-        with pytest.raises(PluginError, match=rf"^plugin breaking: admission policy '{where}' failed: "):
+        with pytest.raises(PluginError, match=rf"^plugin breaking: admission policy '{where}' failed: ") as caught:
             await run_evaluation(write(tmp_path, fleet), options=options)
+    placed = re.search(r"\(test_run_trouble\.py, line \d+\)$", str(caught.value)) is not None
+    assert placed == (where != "limit")  # what it raises, not what it says
     if where == "create":  # before the run began
         assert list((tmp_path / "runs").iterdir()) == []
 
@@ -163,5 +166,6 @@ async def test_an_environment_that_cannot_say_what_its_results_depend_on_is_name
     )
     async with open_http_fleet(plan()) as fleet:
         change = RunOptions(overrides=("eval.env_id=silent_env:Silent", "eval.env_args={}"))
-        with pytest.raises(EnvironmentBroken, match="cannot say what its results depend on: LookupError: no data"):
+        told = r"cannot say what its results depend on: LookupError: no data \(silent_env\.py, line 6\)$"
+        with pytest.raises(EnvironmentBroken, match=told):
             await run_evaluation(write(tmp_path, fleet), options=change)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from scavenge.core.limits.fixed import Fixed, FixedSettings
@@ -67,8 +69,8 @@ def test_a_pattern_sees_the_end_of_a_long_reply() -> None:
     assert regex("start" + "x" * REGEX_REPLY_CHARS, "start", {}) == 0.0
 
 
-def test_no_score_is_none() -> None:
-    assert unscored("a", "b", {}) is None
+def test_no_score_is_no_number() -> None:
+    assert math.isnan(unscored("a", "b", {}))
 
 
 @pytest.mark.parametrize(

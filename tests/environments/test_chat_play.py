@@ -141,7 +141,7 @@ async def test_a_function_scores_with_the_row(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("raise RuntimeError('oh')", "scorer failing0.score: RuntimeError: oh"),
+        ("raise RuntimeError('oh')", "scorer failing0.score: RuntimeError: oh (failing0.py, line 2)"),
         ("return None", "scorer failing1.score: expected a finite number, got nothing"),
         ("return float('nan')", "scorer failing2.score: expected a finite number, got nan"),
         ("return 'yes'", 'scorer failing3.score: expected a finite number, got "yes"'),

@@ -47,6 +47,14 @@ class Worker(PlusOne):
     def __init__(self):
         self.in_worker = True
 
+class Playless(scavenge.Environment):
+    def examples(self):
+        return []
+
+class Rowless(scavenge.Environment):
+    async def play(self, example, model):
+        return None
+
 class Plain(PlusOne):
     def play(self, example, model):
         return None
@@ -160,16 +168,26 @@ def test_a_registered_environment_gets_its_checked_configuration(folder: Path) -
         ("nowhere.sub:X", {}, 'no module "nowhere"'),
         ("mine.sub:X", {}, 'no module "mine.sub"'),
         ("needing:X", {}, 'the module "needing" needs "a_package_that_nobody_has", which is not installed'),
-        ("raising:X", {}, 'the module "raising" cannot be imported: RuntimeError: at import'),
+        ("raising:X", {}, 'the module "raising" cannot be imported: RuntimeError: at import (raising.py, line 1)'),
         ("leaving:X", {}, 'the module "leaving" cannot be imported: SystemExit: 3'),
         ("mine:NUMBER", {}, '"mine:NUMBER" is no class and no function'),
         ("mine:PlusOne", {"counts": 1}, "eval[0].env_args"),
         ("mine:PlusOne", {"count": "1"}, "eval[0].env_args.count"),
-        ("mine:PlusOne", {"count": -1}, 'env_args: "mine:PlusOne" cannot be made: RuntimeError: count below nothing'),
+        (
+            "mine:PlusOne",
+            {"count": -1},
+            'env_args: "mine:PlusOne" cannot be made: RuntimeError: count below nothing (mine.py, line 7)',
+        ),
         ("mine:make", {}, "eval[0].env_args"),
         ("mine:broken", {}, "mine:broken made object, which lacks examples; subclass scavenge.Environment"),
         ("mine:late", {}, "mine:late is a coroutine function"),
         ("mine:Plain", {}, "mine:Plain: play must be an async function"),
+        (
+            "mine:Playless",
+            {},
+            "eval[0].env_id: Playless has no play of its own; give it `async def play(self, example, model)`",
+        ),
+        ("mine:Rowless", {}, "eval[0].env_id: Rowless has no examples of its own; give it `def examples(self)`"),
         ("mine:Elsewhere", {}, 'backend = "asyncio": it needs worker processes, which this version lacks'),
         ("mine:Worker", {}, "in_worker = true: it needs worker processes"),
         ("mine:Odd", {}, 'backend is "threads", must be one of "trio", "asyncio", "sync"'),
@@ -205,9 +223,8 @@ def test_a_package_that_is_installed_without_the_environment_is_told_from_one_th
 
 
 def test_a_plugin_that_fails_to_make_its_environment_is_named(folder: Path) -> None:
-    with pytest.raises(
-        PluginError, match='plugin mine: environment "RuntimeError" cannot be made: RuntimeError: no luck'
-    ):
+    made = r'plugin mine: environment "RuntimeError" cannot be made: RuntimeError: no luck'
+    with pytest.raises(PluginError, match=rf"{made} \(test_loader\.py, line \d+\)$"):
         load(folder, "RuntimeError")
     with pytest.raises(UsageError, match="not like this"):
         load(folder, "UsageError")
@@ -265,3 +282,13 @@ def test_what_is_no_scorer_is_refused(folder: Path, reference: str, error: str) 
 def test_a_function_is_a_scorer(folder: Path) -> None:
     assert load_scorer("mine:score", "x").score("a", "b", {}) == 1.0
     assert load_scorer("builtins:max", "x").name == "builtins.max"  # without a signature to look at
+
+
+async def test_what_the_base_class_only_names_says_so() -> None:
+    class Bare(Environment):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Bare has no examples of its own"):
+        Bare().examples()
+    with pytest.raises(NotImplementedError, match="Bare has no play of its own"):
+        await Bare().play(Example("1", {}), CannedModel())

@@ -113,6 +113,7 @@ class Heard:
                 f"source{index}",
                 getattr(source, "open", partial(nullcontext, source)),  # type: ignore[arg-type]
                 "" if index else "plugin",
+                code=None,  # the lines of this kit are nobody's
             )
             for index, source in enumerate(sources)
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
@@ -12,7 +13,14 @@ from scavenge.core.health_settings import HealthSettings
 from scavenge.core.retry import RetrySettings
 from scavenge.core.sessions.follow import Follow, FollowSettings
 from scavenge.core.sessions.table import MakeSessions
-from scavenge.errors import CircuitBroken, ConfigError, EnvironmentBroken, NoEndpointsError, ScavengeError
+from scavenge.errors import (
+    CircuitBroken,
+    ConfigError,
+    EnvironmentBroken,
+    InfrastructureError,
+    NoEndpointsError,
+    ScavengeError,
+)
 from scavenge.events import (
     AttemptEnded,
     EndpointLeft,
@@ -315,6 +323,23 @@ async def test_a_rollout_that_failed_in_its_environment_is_started_afresh_as_oft
         assert kit.lines.written[0]["error"]["type"] == "ValueError"
 
 
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Fails(Questions):
+    async def play(self, example: Example, model: ModelSession) -> Rollout:
+        raise Speechless
+
+
+async def test_an_error_whose_text_cannot_be_made_is_its_rollouts_and_no_other_is_lost(autojump_clock):
+    async with open_kit(SimulatedFleet(servers("ep1", cap=1))) as kit:
+        await kit.play(kit.job(Fails(3)))
+        assert [line["error"]["type"] for line in kit.lines.written] == ["Speechless"] * 3
+        assert whole(kit.lines.keys, 3)
+
+
 class Odd(Questions):
     async def play(self, example: Example, model: ModelSession) -> Rollout:
         return "a string"  # type: ignore[return-value]
@@ -342,7 +367,9 @@ async def test_an_environment_that_cannot_be_closed_costs_a_warning_and_no_resul
     async with open_kit(SimulatedFleet(servers("ep1"))) as kit:
         await kit.play(kit.job(Sticky(3)))
         assert whole(kit.lines.keys, 3)
-        assert ["the door sticks" in event.message for event in kit.events if isinstance(event, Warned)] == [True]
+        (warned,) = [event.message for event in kit.events if isinstance(event, Warned)]
+        line = Sticky.close.__code__.co_firstlineno + 1
+        assert warned == f"eval 'test': close() failed: OSError: the door sticks (test_run.py, line {line})"
 
 
 async def test_a_multi_turn_evaluation_of_a_hopeless_pool_fails_its_samples_at_once(autojump_clock):
@@ -383,7 +410,11 @@ class Strange(Questions):
 
 @pytest.mark.parametrize(
     ("environment", "why"),
-    [(Locked(3), "cannot be opened: PermissionError: no entry"), (Strange(3), "examples\\(\\) yields str")],
+    [
+        (Locked(3), r"cannot be opened: PermissionError: no entry \(test_run\.py, line \d+\)$"),
+        (Torn(3), r"its dataset cannot be read on: OSError: the disk is gone \(test_run\.py, line \d+\)$"),
+        (Strange(3), r"TypeError: examples\(\) yields str, not scavenge\.Example$"),
+    ],
 )
 async def test_an_environment_that_breaks_is_named_with_what_it_did(autojump_clock, environment: Questions, why: str):
     async with open_kit(SimulatedFleet(servers("ep1"))) as kit:
@@ -409,7 +440,38 @@ async def test_several_errors_of_a_rollout_are_all_in_its_result(autojump_clock)
         await kit.play(kit.job(Cautious(1)))
         (line,) = kit.lines.written
         assert line["error"]["type"] == "ExceptionGroup"
-        assert {"ValueError: fault 0", "ValueError: fault 1"} == set(line["error"]["message"].split("; "))
+        place = f"(test_run.py, line {Cautious.fail.__code__.co_firstlineno + 1})"
+        said = {f"ValueError: fault {number} {place}" for number in range(2)}
+        assert said == set(line["error"]["message"].split("; "))
+
+
+class Wrong(Questions):
+    """Each example fails in a way of its own."""
+
+    async def play(self, example: Example, model: ModelSession) -> Rollout:
+        match example.id:
+            case "0":
+                raise InfrastructureError("the sandbox is gone")
+            case "1":
+                raise AssertionError
+            case "2":
+                json.loads("{")
+        raise LookupError("no such row")
+
+
+async def test_what_an_environment_raises_is_told_with_its_innermost_line_there_unless_it_is_a_sentence(
+    autojump_clock,
+):
+    async with open_kit(SimulatedFleet(servers("ep1"))) as kit:
+        await kit.play(kit.job(Wrong(4)))
+    first = Wrong.play.__code__.co_firstlineno
+    assert {line["example_id"]: line["error"]["message"] for line in kit.lines.written} == {
+        "0": "the sandbox is gone",
+        "1": f"(test_run.py, line {first + 5})",
+        "2": "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
+        f" (test_run.py, line {first + 7})",
+        "3": f"no such row (test_run.py, line {first + 8})",
+    }
 
 
 async def test_a_request_that_is_lost_again_and_again_is_poison(autojump_clock):

@@ -62,7 +62,8 @@ async def test_a_source_that_dies_again_and_again_costs_no_request(autojump_cloc
     assert len({attempt["endpoint"] for attempt in kit.lines.attempts()}) == 2
     assert sum(isinstance(event, EndpointJoined) for event in kit.events) == 2
     told = [event.message for event in kit.events if isinstance(event, SourceChanged)]
-    assert told[0] == "died: ConnectionError: watch lost; the last good listing, 1 endpoint, stands"
+    place = f"(test_run_sources.py, line {Part._die.__code__.co_firstlineno + 2})"
+    assert told[0] == f"died: ConnectionError: watch lost {place}; the last good listing, 1 endpoint, stands"
     assert told[1].startswith("readable again after 0:0")
     assert len(told) in (2 * dying.lives - 2, 2 * dying.lives - 1)
 

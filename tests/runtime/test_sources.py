@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
+from random import Random
 
 import attrs
 import pytest
@@ -14,7 +17,7 @@ from source_kit import STANDS, Caught, Heard, Mortal, Scripted, endpoint
 from scavenge.core.roster import Added, Change
 from scavenge.errors import ConfigError, PluginError, SourceError
 from scavenge.listings import Listing
-from scavenge.runtime.sources import NamedSource, use_source
+from scavenge.runtime.sources import NamedSource, Report, SourceKeeper, Troubled, lent, use_source
 from scavenge.status import SourceStatus
 from scavenge.testing.sweep import cancel_at_every_step
 
@@ -146,9 +149,109 @@ async def test_what_is_no_context_manager_or_no_source_is_told_and_ends_nothing(
     error = await Heard(NoManager()).refused()
     assert isinstance(error, PluginError)
     assert "asynchronous context manager" in str(error)
-    heard = Heard(NoSource())
-    await heard.run(0)
-    assert heard.told[0][1].startswith("AttributeError: ")
+    error = await Heard(NoSource()).refused()
+    assert isinstance(error, PluginError)
+    assert str(error) == "plugin plugin: source0 cannot be opened: its open() yielded None; yield the source"
+
+
+class Nameless:
+    list_endpoints = "no method"
+
+
+@pytest.mark.parametrize(
+    ("opened", "says"),
+    [
+        (None, "its open() yielded None; yield the source"),
+        ("a b", "its open() yielded str, which has no list_endpoints(); yield the source"),
+        (Nameless(), "its open() yielded Nameless, which has no list_endpoints(); yield the source"),
+    ],
+)
+async def test_an_open_that_yields_no_source_has_opened_none_and_is_closed(opened, says):
+    closed = []
+
+    @asynccontextmanager
+    async def open_nothing() -> AsyncIterator[object]:
+        try:
+            yield opened
+        finally:
+            closed.append(opened)
+
+    end = await use_source(NamedSource("odd", open_nothing), never_used)  # type: ignore[arg-type]
+    assert end == Troubled(f"cannot be opened: {says}", opened=False)
+    assert closed == [opened]
+
+
+async def never_used(source: object) -> None:
+    await trio.lowlevel.checkpoint()
+    pytest.fail("what is no source was used")
+
+
+# --- the place of an error
+
+
+class Failing:
+    async def list_endpoints(self) -> Listing:
+        await trio.lowlevel.checkpoint()
+        raise self.error()
+
+    def error(self) -> BaseException:
+        return ZeroDivisionError("division by zero")
+
+
+class Wordy(Failing):
+    def error(self) -> BaseException:
+        return ValueError("x" * 10_000)
+
+
+class Saying(Failing):
+    def error(self) -> BaseException:
+        return SourceError("half a file")
+
+
+@pytest.mark.parametrize(
+    ("source", "begins", "placed"),
+    [(Failing(), "ZeroDivisionError: division by zero", True), (Wordy(), "ValueError: xxx", True),
+     (Saying(), "half a file", False)],
+)  # fmt: skip
+@pytest.mark.parametrize("borrowed", [True, False])
+async def test_what_a_listing_raises_is_told_with_its_line_unless_it_is_a_sentence(source, begins, placed, borrowed):
+    @asynccontextmanager
+    async def open_it() -> AsyncIterator[Failing]:
+        yield source
+
+    named = lent("theirs", source) if borrowed else NamedSource("theirs", partial(open_it))
+    send, receive = trio.open_memory_channel[Report](0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(SourceKeeper(named, 10, True, Random(1)).run_source, send)
+        report = await receive.receive()
+        nursery.cancel_scope.cancel()
+    assert isinstance(report, Troubled)
+    assert report.why.startswith(begins)
+    assert len(report.why) <= 500
+    assert (re.search(r" \(test_sources\.py, line \d+\)$", report.why) is not None) == placed
+    assert placed or report.why == begins
+
+
+async def test_a_source_behind_one_of_ours_is_told_with_its_own_line():
+    send, receive = trio.open_memory_channel[Report](0)
+    named = lent("theirs", Scripted(KeyError("bug")), code=Scripted)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(SourceKeeper(named, 10, True, Random(1)).run_source, send)
+        report = await receive.receive()
+        nursery.cancel_scope.cancel()
+    assert re.search(r"KeyError: 'bug' \(source_kit\.py, line \d+\)$", str(report.why))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("mortal", "says"),
+    [(Mortal(opening=[OSError("no")]), "cannot be opened: OSError: no"), (Mortal(OSError("x")), "died: OSError: x")],
+)
+async def test_what_opening_raises_and_what_a_source_dies_of_is_told_with_its_line(autojump_clock, mortal, says):
+    async def use(source: object) -> None:
+        await trio.sleep_forever()
+
+    end = await use_source(NamedSource("theirs", mortal.open), use)
+    assert re.fullmatch(rf"{says} \(source_kit\.py, line \d+\)", end.why)
 
 
 async def test_ctrl_c_inside_a_source_is_nobodys_death_but_the_runs(autojump_clock):

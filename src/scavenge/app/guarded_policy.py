@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeGuard
 
 import attrs
 
+from scavenge.core.codeplace import raised_line
 from scavenge.errors import PluginError
 from scavenge.runtime.ports import AdmissionPolicy
 from scavenge.signals import GateView
@@ -18,12 +19,15 @@ MOST = 10**9
 
 
 @contextmanager
-def blame(owner: str, what: str) -> Iterator[None]:
-    """Name the plugin whose code raises inside the block. Raises :class:`scavenge.errors.PluginError`."""
+def blame(owner: str, what: str, called: object) -> Iterator[None]:
+    """Name the plugin whose code raises inside the block, and the line in the code of *called*.
+
+    Raises :class:`scavenge.errors.PluginError`.
+    """
     try:
         yield
     except Exception as exc:
-        raise PluginError(owner, f"{what} failed: {type(exc).__name__}: {exc}") from exc
+        raise PluginError(owner, f"{what} failed: {raised_line(exc, called)}") from exc
 
 
 @attrs.frozen(eq=False)
@@ -34,14 +38,17 @@ class GuardedPolicy:
     owner: str
     name: str
 
+    def _blame(self) -> AbstractContextManager[None]:
+        return blame(self.owner, f"admission policy {self.name!r}", self.policy)
+
     def observe(self, event: object, now: float) -> None:
         """Let the policy hear of an event."""
-        with blame(self.owner, f"admission policy {self.name!r}"):
+        with self._blame():
             self.policy.observe(event, now)
 
     def limit(self, now: float) -> int:
         """The policy's limit, which is at least 1."""
-        with blame(self.owner, f"admission policy {self.name!r}"):
+        with self._blame():
             limit: object = self.policy.limit(now)
             if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST:
                 raise ValueError(f"limit() must give an integer from 1 to {MOST}, got {limit!r}")
@@ -49,7 +56,7 @@ class GuardedPolicy:
 
     def next_wake_at(self, now: float) -> float | None:
         """When the policy wants to hear of the flow."""
-        with blame(self.owner, f"admission policy {self.name!r}"):
+        with self._blame():
             at: object = self.policy.next_wake_at(now)
             if at is None or (_is_number(at) and not math.isnan(at)):
                 return at
@@ -58,7 +65,7 @@ class GuardedPolicy:
     @property
     def wants_load(self) -> bool:
         """Whether the policy wants the server's own figures."""
-        with blame(self.owner, f"admission policy {self.name!r}"):
+        with self._blame():
             return bool(getattr(self.policy, "wants_load", False))
 
     def view(self, now: float) -> GateView:
@@ -66,7 +73,7 @@ class GuardedPolicy:
         view: Callable[[float], object] | None = getattr(self.policy, "view", None)
         if view is None:
             return GateView(self.limit(now))
-        with blame(self.owner, f"admission policy {self.name!r}"):
+        with self._blame():
             shown = view(now)
             if not isinstance(shown, GateView):
                 raise TypeError(f"view() must give a GateView, got {type(shown).__name__}")

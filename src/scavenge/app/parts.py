@@ -159,7 +159,7 @@ def policy_maker(
     owner = registry.owner(kind)
 
     def make_policy() -> AdmissionPolicy:
-        with blame(owner, f"admission policy {kind.name!r}"):
+        with blame(owner, f"admission policy {kind.name!r}", kind.create):
             return GuardedPolicy(kind.create(config), owner, kind.name)
 
     return make_policy

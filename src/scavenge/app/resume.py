@@ -17,6 +17,7 @@ import trio
 from scavenge.app.parts import Parts
 from scavenge.config.endpoint_rows import pool_modes
 from scavenge.config.schema import identity
+from scavenge.core.codeplace import raised_at
 from scavenge.core.digests import DigestSet
 from scavenge.core.naming import shown
 from scavenge.core.tally import History, Tally
@@ -51,7 +52,8 @@ def identity_of(parts: Parts) -> Identity:
         try:
             told: Mapping[str, object] = getattr(environment, "identity", dict)()
         except Exception as exc:
-            raise EnvironmentBroken(one.name, "cannot say what its results depend on", exc) from exc
+            what, place = "cannot say what its results depend on", raised_at(exc, environment)
+            raise EnvironmentBroken(one.name, what, exc, place) from exc
         said = {f"data.{key}": value for key, value in told.items()}
         found[one.name] = _plain({**identity(one), **said})
     return found

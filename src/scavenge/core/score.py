@@ -8,6 +8,7 @@ whatever the reply: so calling it with an empty reply checks an answer before a 
 from __future__ import annotations
 
 import json
+import math
 import re
 import string
 import unicodedata
@@ -92,8 +93,9 @@ def _pattern(answer: object) -> re.Pattern[str]:
         raise ValueError(f"the answer {_short(text)} is no regular expression: {exc}") from exc
 
 
-def unscored(reply: str, answer: object, row: Json) -> None:
-    """No score: the reply is only kept."""
+def unscored(reply: str, answer: object, row: Json) -> float:
+    """No score, which is no number: the reply is only kept."""
+    return math.nan
 
 
 def _short(text: str, limit: int = 60) -> str:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import attrs
 import trio
 
+from scavenge.core.codeplace import raised_line
 from scavenge.core.naming import shown, suggestion
 from scavenge.core.score import NORMALIZERS, REGEX_REPLY_CHARS, normalized
 from scavenge.environments.datasets import DatasetRef
@@ -204,9 +205,9 @@ class ChatEnvironment(Environment):
 
     def _score(self, reply: str, answer: object, row: Json) -> float:
         try:
-            score = self._scorer.score(str(self._normalized(reply)), self._normalized(answer), row)
+            score: object = self._scorer.score(str(self._normalized(reply)), self._normalized(answer), row)
         except Exception as exc:
-            raise PlayError(f"scorer {self._scorer.name}: {type(exc).__name__}: {exc}") from exc
+            raise PlayError(f"scorer {self._scorer.name}: {raised_line(exc, self._scorer.score)}") from exc
         if not isinstance(score, (int, float)) or not math.isfinite(score):
             raise PlayError(f"scorer {self._scorer.name}: expected a finite number, got {shown(score)}")
         return float(score)

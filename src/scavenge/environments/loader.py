@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 
 import attrs
 
+from scavenge.core.codeplace import raised_line
 from scavenge.core.naming import one_line, shown, suggestion
 from scavenge.environments.references import fail, resolve
 from scavenge.errors import ConfigError, PluginError, Problem, ScavengeError
@@ -22,6 +23,8 @@ from scavenge.runtime.ports import Environment
 from scavenge.types import Json
 
 _NEEDED = ("examples", "play", "open", "close", "multi_turn", "backend", "in_worker")
+_OWN = {"examples": "def examples(self)", "play": "async def play(self, example, model)"}
+"""What the base class only names."""
 _BACKENDS = ("trio", "asyncio", "sync")
 
 
@@ -90,7 +93,8 @@ class EnvironmentLoader:
         except ScavengeError:
             raise
         except Exception as exc:
-            raise PluginError(owner, f"environment {shown(kind.name)} cannot be made: {_said(exc)}") from exc
+            said = raised_line(exc, kind.create, one_line)
+            raise PluginError(owner, f"environment {shown(kind.name)} cannot be made: {said}") from exc
 
     def _referenced(self, env_id: str, env_args: Json, where: str) -> object:
         factory: Any = resolve(env_id, f"{where}.env_id")
@@ -104,7 +108,8 @@ class EnvironmentLoader:
         except ScavengeError:
             raise
         except Exception as exc:
-            fail(f"{where}.env_args", f'"{env_id}" cannot be made: {_said(exc)}', exc)
+            said = raised_line(exc, factory, one_line)
+            fail(f"{where}.env_args", f'"{env_id}" cannot be made: {said}', exc)
         return made
 
     def _unknown(self, env_id: str) -> str:
@@ -136,6 +141,9 @@ def _playable(made: object, maker: str, where: str) -> Environment:
         fail(where, f"{maker} made {type(made).__name__}, which lacks {missing[0]}; subclass scavenge.Environment")
     environment = cast("Environment", made)
     _refuse_workers(environment, where)
+    for name, wanted in _OWN.items():
+        if getattr(getattr(made, name), "__func__", None) is getattr(Environment, name):
+            fail(where, f"{type(made).__name__} has no {name} of its own; give it `{wanted}`")
     if not inspect.iscoroutinefunction(inspect.unwrap(environment.play)):
         fail(where, f'{maker}: play must be an async function with backend = "trio"')
     return environment
@@ -149,7 +157,3 @@ def _refuse_workers(environment: object, where: str) -> None:
         fail(where, f'the environment has backend = "{backend}": it needs worker processes, which this version lacks')
     if getattr(environment, "in_worker", False):
         fail(where, "the environment has in_worker = true: it needs worker processes, which this version lacks")
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {one_line(str(error))}"

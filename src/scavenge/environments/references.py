@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+from scavenge.core.codeplace import raised_line
 from scavenge.core.naming import one_line, suggestion
 from scavenge.errors import ConfigError, Problem
 from scavenge.plugin import Scorer
@@ -58,7 +59,7 @@ def _imported(name: str, where: str) -> object:
             fail(where, f'no module "{exc.name}": neither installed nor beside the evaluation file', exc)
         fail(where, f'the module "{name}" needs "{exc.name}", which is not installed', exc)
     except (Exception, SystemExit) as exc:
-        fail(where, f'the module "{name}" cannot be imported: {type(exc).__name__}: {one_line(str(exc))}', exc)
+        fail(where, f'the module "{name}" cannot be imported: {raised_line(exc, name, one_line)}', exc)
 
 
 def _public(found: object) -> list[str]:

@@ -97,7 +97,7 @@ class Environment:
 
     def examples(self) -> Iterable[Example]:
         """The dataset as a stream; read in a thread, so it may block. Ids are unique."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no examples of its own")
 
     def identity(self) -> Mapping[str, object]:
         """What changes its results beside its arguments, such as a digest of its data; values are texts and numbers.
@@ -108,7 +108,7 @@ class Environment:
 
     async def play(self, example: Example, model: ModelSession) -> Rollout:
         """Play one example out and score it. What it raises is this rollout's error."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no play of its own")
 
     async def open(self) -> None:
         """Called once before the first rollout."""

@@ -16,6 +16,7 @@ from itertools import islice
 import attrs
 import trio
 
+from scavenge.core.codeplace import error_text, raised_at, raised_line
 from scavenge.core.ledger import Ask
 from scavenge.core.plan import Plan, Refused, RolloutTask
 from scavenge.core.sessions.book import LiveSession
@@ -79,7 +80,7 @@ class EvalRun:
         try:
             await environment.open()
         except Exception as exc:
-            raise EnvironmentBroken(self.job.name, "cannot be opened", exc) from exc
+            raise EnvironmentBroken(self.job.name, "cannot be opened", exc, raised_at(exc, environment)) from exc
         try:
             async with trio.open_nursery() as rollouts:
                 await self._feed(rollouts)
@@ -92,7 +93,7 @@ class EvalRun:
         try:
             await environment.close()
         except Exception as exc:
-            self.ports.emit(Warned(f"eval {self.job.name!r}: close() failed: {type(exc).__name__}: {exc}"))
+            self.ports.emit(Warned(f"eval {self.job.name!r}: close() failed: {raised_line(exc, environment)}"))
 
     # --- feeding
 
@@ -119,7 +120,8 @@ class EvalRun:
         try:
             rows = await self.threads.run(self._take_rows, abandon_on_cancel=True)
         except Exception as exc:
-            raise EnvironmentBroken(self.job.name, "its dataset cannot be read on", exc) from exc
+            place = raised_at(exc, self.job.environment)
+            raise EnvironmentBroken(self.job.name, "its dataset cannot be read on", exc, place) from exc
         for example in rows:
             plan.offer(example)
         if not rows:
@@ -214,7 +216,7 @@ class EvalRun:
                 attempts=tuple(session.attempts),
             )
         if isinstance(result, Exception):
-            return attrs.evolve(record, error=_error(result))
+            return attrs.evolve(record, error=_error(result, self.job.environment))
         return attrs.evolve(
             record,
             reward=result.reward,
@@ -225,12 +227,14 @@ class EvalRun:
         )
 
 
-def _error(exc: Exception) -> ErrorInfo:
+def _error(exc: Exception, environment: Environment) -> ErrorInfo:
     """What a result line says of an exception; one that is alone in its groups stands for them."""
     found = list(leaves(exc))
     if len(found) > 1:
-        return ErrorInfo(type(exc).__name__, "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in found))
+        return ErrorInfo(type(exc).__name__, "; ".join(raised_line(leaf, environment) for leaf in found))
     lone = found[0]
     outcome = lone.outcome if isinstance(lone, RequestFailed) else None
     too_long = isinstance(outcome, Rejected) and outcome.context_length
-    return ErrorInfo(type(lone).__name__, str(lone), counts=not too_long, misrouted=isinstance(outcome, Misrouted))
+    text, place = error_text(lone), raised_at(lone, environment)
+    said = f"{text}{place}" if text else place.lstrip()
+    return ErrorInfo(type(lone).__name__, said, counts=not too_long, misrouted=isinstance(outcome, Misrouted))

@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from scavenge.core.backoff import equal_jitter_s
+from scavenge.core.codeplace import error_text, raised_at
 from scavenge.core.naming import one_line
 from scavenge.errors import SourceError, leaves
 from scavenge.listings import Listing
@@ -49,11 +50,13 @@ class NamedSource:
     open: Callable[[], AbstractAsyncContextManager[EndpointSource]]
     owner: str = ""
     """The plugin's name; empty for a source that comes from none."""
+    code: object = attrs.field(default=attrs.Factory(lambda self: self.open, takes_self=True))
+    """Whose lines are told as the place of an error: ``open``, unless that is ours."""
 
 
-def lent(name: str, source: EndpointSource) -> NamedSource:
-    """A source that is open already and that is not ours to close."""
-    return NamedSource(name, lambda: nullcontext(source))
+def lent(name: str, source: EndpointSource, code: object = None) -> NamedSource:
+    """A source that is open already and that is not ours to close; *code* is what it asks, if it asks another one."""
+    return NamedSource(name, lambda: nullcontext(source), code=source if code is None else code)
 
 
 @attrs.frozen
@@ -74,17 +77,26 @@ class Troubled:
 Report: TypeAlias = "Listed | Troubled"
 
 
-def told(error: BaseException) -> str:
-    """What a source raised, on one line; a group is told by the errors in it."""
-    return one_line("; ".join(dict.fromkeys(map(_told, leaves(error)))), TOLD_CHARACTERS)
+def told(error: BaseException, code: object = None) -> str:
+    """What a source raised, on one line, and where in its *code*; a group is told by the errors in it."""
+    return one_line("; ".join(dict.fromkeys(_told(leaf, code) for leaf in leaves(error))), TOLD_CHARACTERS)
 
 
-def _told(leaf: BaseException) -> str:
-    name = type(leaf).__name__
-    try:
-        return str(leaf) if isinstance(leaf, SourceError) else f"{name}: {leaf}".removesuffix(": ")
-    except Exception:  # a text that cannot be made is the error's own fault
-        return name
+def _told(leaf: BaseException, code: object) -> str:
+    text = error_text(leaf)
+    if not (text and isinstance(leaf, SourceError)):
+        text = f"{type(leaf).__name__}: {text}".removesuffix(": ")
+    place = raised_at(leaf, code)
+    return f"{one_line(text, TOLD_CHARACTERS - len(place))}{place}"
+
+
+def check_source(opened: object) -> None:
+    """Raise :class:`SourceError` when what an ``open`` gave is no source."""
+    if opened is None:
+        raise SourceError("its open() yielded None; yield the source")
+    if not callable(getattr(opened, "list_endpoints", None)):
+        kind = type(opened).__name__
+        raise SourceError(f"its open() yielded {kind}, which has no list_endpoints(); yield the source")
 
 
 @attrs.define(eq=False)
@@ -117,7 +129,8 @@ class _Life:
         except BaseException as exc:  # whatever a source raises is its own; Cancelled stays in _live
             if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves(exc)):
                 raise
-            return f"died: {told(exc)}" if self._opened else f"cannot be opened: {told(exc)}"
+            why = told(exc, self.source.code)
+            return f"died: {why}" if self._opened else f"cannot be opened: {why}"
         if self._opened:
             return "died: it cancelled itself"
         slow = trio.current_time() >= self._whole.deadline
@@ -128,9 +141,10 @@ class _Life:
         with self._whole:
             try:
                 async with self.source.open() as source:
-                    self._opened = True
-                    self._whole.deadline = math.inf
                     try:
+                        check_source(source)
+                        self._opened = True
+                        self._whole.deadline = math.inf
                         with self._using:
                             await self.use(source)
                     finally:
@@ -195,22 +209,21 @@ class SourceKeeper:
     async def _ask_on(self, source: EndpointSource, reports: trio.MemorySendChannel[Report]) -> None:
         long_poll, patience_s = bool(getattr(source, "long_poll", False)), ANSWER_WITHIN_S
         while True:
-            report = await _ask(source, patience_s)
+            report = await self._ask(source, patience_s)
             if isinstance(report, Listed):
                 self._deaths = 0
                 patience_s = math.inf if long_poll else ANSWER_WITHIN_S
             await reports.send(report)
             await trio.sleep(self.interval_s if self.elastic else math.inf)
 
-
-async def _ask(source: EndpointSource, patience_s: float) -> Report:
-    """The source's answer, or why there is none."""
-    with trio.move_on_after(patience_s):
-        try:
-            listing: object = await source.list_endpoints()
-        except Exception as exc:  # a plugin's bug costs its listing, not the run
-            return Troubled(told(exc))
-        if isinstance(listing, Listing):
-            return Listed(listing)
-        return Troubled(f"list_endpoints() returned {type(listing).__name__}, not a Listing")
-    return Troubled(f"no answer within {patience_s:g} s")
+    async def _ask(self, source: EndpointSource, patience_s: float) -> Report:
+        """The source's answer, or why there is none."""
+        with trio.move_on_after(patience_s):
+            try:
+                listing: object = await source.list_endpoints()
+            except Exception as exc:  # a plugin's bug costs its listing, not the run
+                return Troubled(told(exc, self.source.code))
+            if isinstance(listing, Listing):
+                return Listed(listing)
+            return Troubled(f"list_endpoints() returned {type(listing).__name__}, not a Listing")
+        return Troubled(f"no answer within {patience_s:g} s")
