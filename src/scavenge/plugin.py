@@ -67,9 +67,31 @@ def _check_name(descriptor: object, field: attrs.Attribute[str], value: object) 
         raise ValueError(f'{type(descriptor).__name__}: name "{value}" has a colon, which names a Python object')
 
 
-def _check_config(descriptor: object, field: attrs.Attribute[type], value: object) -> None:
-    if not isinstance(value, type) or not attrs.has(value):
-        raise TypeError(f"{type(descriptor).__name__}: config must be an attrs class, got {value!r}")
+@attrs.frozen
+class _CheckConfig:
+    """A class whose keys can all be set: none has only a name that its table has ``taken`` already."""
+
+    taken: str | None = None
+
+    def __call__(self, descriptor: object, field: attrs.Attribute[type], value: object) -> None:
+        kind = type(descriptor).__name__
+        if not isinstance(value, type) or not attrs.has(value):
+            raise TypeError(f"{kind}: config must be an attrs class, got {value!r}")
+        config = f"{kind}: config {value.__qualname__}"
+        if "__attrs_attrs__" not in vars(value):
+            what = "has only the keys of the attrs class that it derives from"
+            raise TypeError(f"{config} {what}; decorate it with @attrs.frozen, too")
+        if issubclass(value, EndpointTemplate) and not _are_texts(value.FACTS):
+            remedy = 'write FACTS: ClassVar[tuple[str, ...]] = ("address",)'
+            raise TypeError(f"{config}: FACTS must be a tuple of strings, got {value.FACTS!r}; {remedy}")
+        for attribute in attrs.fields(value):
+            if attribute.init and {attribute.alias, attribute.metadata.get("alias")} <= {self.taken, None}:
+                what = f'the key "{self.taken}" can never be set, since its table names the {kind} by it'
+                raise TypeError(f"{config}: {what}; rename the field")
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, (tuple, list)) and all(isinstance(text, str) for text in value)
 
 
 def _check_callable(descriptor: object, field: attrs.Attribute[Any], value: Any) -> None:
@@ -77,7 +99,11 @@ def _check_callable(descriptor: object, field: attrs.Attribute[Any], value: Any)
     if not callable(value):
         raise TypeError(f"{kind} must be callable, got {value!r}")
     if inspect.iscoroutinefunction(value):
-        raise TypeError(f"{kind} must be a plain function, got the coroutine function {value.__qualname__}")
+        name = getattr(value, "__qualname__", repr(value))
+        if field.name == "open":
+            remedy = f"`yield` the source in {name} and decorate it with contextlib.asynccontextmanager"
+            raise TypeError(f"{kind} must give an async context manager; {remedy}")
+        raise TypeError(f"{kind} must be a plain function, got the coroutine function {name}")
     if inspect.isasyncgenfunction(value):
         raise TypeError(f"{kind}: decorate {value.__qualname__} with contextlib.asynccontextmanager")
 
@@ -93,7 +119,7 @@ class EndpointSourceType:
     """
 
     name: str = attrs.field(validator=_check_name)
-    config: type = attrs.field(validator=_check_config)
+    config: type = attrs.field(validator=_CheckConfig("type"))
     open: Callable[..., AbstractAsyncContextManager[EndpointSource]] = attrs.field(validator=_check_callable)
 
 
@@ -107,7 +133,7 @@ class AdmissionPolicyType:
     """
 
     name: str = attrs.field(validator=_check_name)
-    config: type = attrs.field(validator=_check_config)
+    config: type = attrs.field(validator=_CheckConfig("policy"))
     create: Callable[..., AdmissionPolicy] = attrs.field(validator=_check_callable)
 
 
@@ -123,7 +149,7 @@ class EnvironmentType:
     """
 
     name: str = attrs.field(validator=_check_name)
-    config: type = attrs.field(validator=_check_config)
+    config: type = attrs.field(validator=_CheckConfig())
     create: Callable[..., Environment] = attrs.field(validator=_check_callable)
 
 
@@ -132,13 +158,13 @@ class Scorer:
     """A way to score a reply: ``score(reply, answer, row) -> float``.
 
     ``reply`` is the text that ``extract`` left of the model's reply, ``answer`` the row's value or ``None`` where it
-    has none, ``row`` the whole row. What ``score`` raises is that rollout's error.
+    has none, ``row`` the whole row. What ``score`` raises is that rollout's error; so is what is no finite number.
 
     versionadded: 0.1
     """
 
     name: str = attrs.field(validator=_check_name)
-    score: Callable[[str, object, Json], float | None] = attrs.field(validator=_check_callable)
+    score: Callable[[str, object, Json], float] = attrs.field(validator=_check_callable)
     normalize: bool = True
     """Whether ``reply`` and a text ``answer`` pass through the environment's normalisers first."""
     needs_answer: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -16,11 +17,12 @@ from scavenge.app import parts
 from scavenge.app.check import check_file, report_text
 from scavenge.app.check_sources import SOURCE_WITHIN_S
 from scavenge.app.evaluation import run_evaluation
-from scavenge.config import parse_run
+from scavenge.app.pool_opening import opening_of_settings, opening_of_source
+from scavenge.config import load_run, parse_run
 from scavenge.core.redaction import Redactor
-from scavenge.errors import ConfigError
+from scavenge.errors import ConfigError, SourceError
 from scavenge.events import Event, SourceChanged
-from scavenge.listings import EndpointSpec, Listing
+from scavenge.listings import EndpointSpec, Listing, placed
 from scavenge.plugin import EndpointSourceType, hookimpl
 from scavenge.plugins.manager import load_plugins
 from scavenge.testing import FleetPlan, SimulatedServer, open_http_fleet
@@ -67,6 +69,9 @@ class Plugin:
         async def open_how(config: HowConfig) -> AsyncIterator[HowSource]:
             if config.how == "cannot be opened":
                 raise ConnectionError("nobody there")
+            if config.how == "yields nothing":
+                yield None  # type: ignore[misc]
+                return
             dead = trio.Event()
 
             async def die() -> None:
@@ -117,7 +122,10 @@ async def test_a_run_over_a_source_that_dies_after_each_answer_finishes(tmp_path
         result = await run_evaluation(write(tmp_path, how("dies", str(row.url)), rows=5), observers=[events.append])
     assert result.exit_code == 0
     told = [event for event in events if isinstance(event, SourceChanged)]
-    assert "ConnectionError: watch lost; the last good listing, 1 endpoint, stands" in told[0].message
+    place = r"\(test_many_sources\.py, line \d+\)"
+    assert re.search(
+        f"ConnectionError: watch lost {place}; the last good listing, 1 endpoint, stands$", told[0].message
+    )
 
 
 async def test_sources_that_disagree_about_a_pool_are_told_with_the_later_one_s_place(tmp_path):
@@ -135,7 +143,10 @@ async def test_sources_that_disagree_about_a_pool_are_told_with_the_later_one_s_
     ("kind", "says"),
     [
         ("hangs", "no answer within 15 s"),
-        ("raises", "OSError: no answer"),
+        (
+            "raises",
+            f"OSError: no answer (test_many_sources.py, line {HowSource.list_endpoints.__code__.co_firstlineno + 8})",
+        ),
         ("lists no list", "expected a list of endpoints, got 3"),
         ("gives no listing", "list_endpoints() returned list, not a Listing"),
     ],
@@ -152,11 +163,37 @@ async def test_a_check_tells_of_a_source_that_cannot_say(tmp_path, autojump_cloc
     assert report.exit_code == 2
 
 
+async def test_a_wrong_row_of_a_listing_without_a_place_is_told_with_its_source(tmp_path):
+    file = write(tmp_path, how("lists") + how("lists", cap=0), elastic=False)
+    place = f"{file}: source[1]: endpoint[0].max_concurrent"
+    report = await check_file(file, {}, Redactor())
+    assert [problem.where for problem in report.problems] == [place]
+    with pytest.raises(ConfigError) as caught:
+        await run_evaluation(file)
+    assert [problem.where for problem in caught.value.problems] == [place]
+    with pytest.raises(ConfigError) as caught:
+        await opening_of_settings(attrs.evolve(load_run(file), evals=()), None)
+    assert [problem.where for problem in caught.value.problems] == [place]
+
+
+async def test_a_wrong_row_of_a_source_of_a_program_is_told_with_its_class():
+    source = HowSource(HowConfig("lists", cap=0), trio.Event())
+    with pytest.raises(ConfigError) as caught:
+        await opening_of_source(source, None)
+    assert [problem.where for problem in caught.value.problems] == ["HowSource: endpoint[0].max_concurrent"]
+
+
+def test_a_listing_that_names_its_place_keeps_it():
+    assert placed(Listing([], "hosts.json"), "source") == Listing([], "hosts.json")
+    assert placed(Listing([]), "source") == Listing([], "source")
+
+
 @pytest.mark.parametrize("elastic", [True, False])
 async def test_a_source_that_cannot_be_opened_is_refused_by_the_check_as_by_the_run(tmp_path, elastic):
     file = write(tmp_path, how("cannot be opened"), elastic=elastic)
     report = await check_file(file, {}, Redactor())
-    assert [problem.what for problem in report.problems] == ["cannot be opened: ConnectionError: nobody there"]
+    (what,) = [problem.what for problem in report.problems]
+    assert what.startswith("cannot be opened: ConnectionError: nobody there (test_many_sources.py, line ")
     with pytest.raises(scavenge.PluginError) as caught:
         await run_evaluation(file)
     assert caught.value.exit_code == report.exit_code == 2
@@ -222,7 +259,8 @@ async def test_a_check_goes_on_when_a_source_dies_after_its_answer(tmp_path, ela
         (row,) = fleet.rows()
         report = await check_file(write(tmp_path, how("dies", str(row.url)), elastic=elastic), {}, Redactor())
     assert (report.exit_code, [found.outcome for found in report.endpoints]) == (0, ["healthy"])
-    assert any("watch lost, after it had answered" in warning for warning in report.warnings)
+    told = r"watch lost \(test_many_sources\.py, line \d+\), after it had answered"
+    assert any(re.search(told, warning) for warning in report.warnings)
 
 
 async def test_a_pool_of_a_program_may_come_from_settings_with_sources_of_their_own(tmp_path):
@@ -230,6 +268,10 @@ async def test_a_pool_of_a_program_may_come_from_settings_with_sources_of_their_
     settings = parse_run(text.encode(), tmp_path, "pool.toml", need_evals=False)
     async with scavenge.open_pool(settings) as pool:
         assert (await pool.chat([{"role": "user", "content": "What is 2 + 3?"}])).text
+    empty = parse_run(how("yields nothing").encode(), tmp_path, "pool.toml", need_evals=False)
+    with pytest.raises(SourceError, match=r"its open\(\) yielded None; yield the source"):
+        async with scavenge.open_pool(empty):
+            pytest.fail("opened")
     failing = parse_run(how("cannot be opened").encode(), tmp_path, "pool.toml", need_evals=False)
     with pytest.raises(ConnectionError, match="nobody there"):
         async with scavenge.open_pool(failing):

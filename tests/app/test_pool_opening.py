@@ -190,6 +190,12 @@ async def test_a_source_that_named_the_pool_may_poll_as_long_as_it_did(fleet, lo
         assert source.long_poll is long_poll  # type: ignore[attr-defined]
 
 
+async def test_a_source_that_named_the_pool_is_told_with_its_own_line_when_it_fails(fleet):
+    holding = Holding(fleet, True)
+    opening = await opening_of_source(holding, None)
+    assert opening.sources[0].code is holding
+
+
 async def test_a_source_that_named_the_pool_is_asked_on(fleet, tmp_path):
     list_in(tmp_path, fleet, "ep1")
     async with scavenge.open_pool(tmp_path, poll_interval=0.1) as pool:

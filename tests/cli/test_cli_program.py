@@ -121,6 +121,42 @@ def test_a_plugin_that_fails_is_listed_with_the_reason(tmp_path):
     assert "opal-zebra-1" not in row
 
 
+@pytest.fixture
+def clashing(tmp_path, monkeypatch) -> None:
+    """Two installed plugins that add a scorer of the same name; a third is turned off, and one that is not there."""
+    for name, scorers in {"one": "bad", "other": "bad good"}.items():
+        info = tmp_path / f"{name}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+        (info / "entry_points.txt").write_text(f"[scavenge]\n{name} = clash_{name}\n")
+        (tmp_path / f"clash_{name}.py").write_text(
+            "from scavenge.plugin import Scorer, hookimpl\n@hookimpl\ndef scavenge_scorers():\n"
+            f"    return [Scorer(name, lambda reply, answer, row: 1.0) for name in {scorers.split()}]\n"
+        )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("SCAVENGE_DISABLE_PLUGINS", "othr")
+
+
+def test_a_name_that_two_plugins_add_is_marked_at_both(clashing, capsys):
+    assert exit_status(["plugins"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "one one 1.2 scorer: bad (added by other, too: stands for nothing)" in lines
+    assert "other other 1.2 scorer: bad (added by one, too: stands for nothing), good" in lines
+
+
+def test_a_name_that_is_turned_off_and_not_there_is_told(clashing, capsys):
+    assert exit_status(["plugins"]) == 0
+    told = 'SCAVENGE_DISABLE_PLUGINS: no installed plugin "othr"; did you mean "other"?'
+    assert capsys.readouterr().out.splitlines()[-1] == told
+
+
+def test_what_is_wrong_with_the_plugins_together_is_listed_as_json_too(clashing, capsys):
+    assert exit_status(["plugins", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["clashes"] == [{"kind": "scorer", "name": "bad", "plugins": ["one", "other"]}]
+    assert listed["unknown_disabled"] == ["othr"]
+
+
 def test_a_reader_that_went_away_is_no_error():
     process = subprocess.Popen([sys.executable, "-m", "scavenge", "plugins"], stdout=-1, stderr=-1)
     assert process.stdout is not None

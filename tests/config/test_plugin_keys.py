@@ -304,3 +304,12 @@ class Placed:
 def test_a_path_that_is_a_default_is_relative_to_the_same_folder():
     assert structure_plugin(Placed, {}, WHERE, FOLDER) == Placed(FOLDER, FOLDER / "a", Path("/abs"))
     assert structure_plugin(Placed, {"here": "b"}, WHERE, FOLDER).here == FOLDER / "b"
+
+
+def test_a_class_whose_annotations_cannot_be_found_is_told_with_its_module():
+    @attrs.frozen
+    class Lost:
+        name: Nope  # type: ignore[name-defined]  # noqa: F821 - what is tested
+
+    with pytest.raises(UsageError, match=r"^test_plugin_keys\.\S*Lost: name 'Nope' is not defined; import what"):
+        structure_plugin(Lost, {"name": "x"}, WHERE, FOLDER)

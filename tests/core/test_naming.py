@@ -61,8 +61,9 @@ def test_the_article_fits_the_noun():
         def __str__(self) -> str:
             return "x"
 
-    Odd.__name__ = "odd"
-    assert shown(Odd()) == "an odd (x)"
+    for name in ("an odd", "an EndpointSourceType", "a URL", "an unset", "a Type"):
+        Odd.__name__ = name.split()[1]
+        assert shown(Odd()) == f"{name} (x)"
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=5))

@@ -8,32 +8,70 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import pytest
 import trio
 
-from scavenge.core.limits.fixed import FixedSettings
+from scavenge.core.limits.fixed import Fixed, FixedSettings
 from scavenge.edge.sources.file import FileSource
 from scavenge.errors import ConfigError, PluginError
 from scavenge.plugin import (
     AdmissionPolicyType,
     EndpointSource,
     EndpointSourceType,
+    EndpointTemplate,
     EnvironmentType,
     Listing,
     Scorer,
     hookimpl,
 )
 from scavenge.plugins.manager import load_plugins
-from scavenge.plugins.registry import Plugin, Registry
+from scavenge.plugins.registry import Clash, Plugin, Registry
 
 
 @attrs.frozen
 class Config:
     hosts: list[str]
+
+
+@attrs.frozen(kw_only=True)
+class Template(EndpointTemplate):
+    FACTS: ClassVar[tuple[str, ...]] = ("address",)
+
+
+class Undecorated(Template):
+    port: int = 8000
+
+
+@attrs.frozen(kw_only=True)
+class OneFact(EndpointTemplate):
+    FACTS: ClassVar[Any] = "address"
+
+
+@attrs.frozen(kw_only=True)
+class NumberedFact(EndpointTemplate):
+    FACTS: ClassVar[Any] = (1,)
+
+
+@attrs.frozen
+class Typed:
+    _type: str = ""
+
+
+@attrs.frozen
+class Aliased:
+    kind: str = attrs.field(default="", alias="policy", metadata={"alias": None})
+
+
+@attrs.frozen
+class Reachable:
+    type: str = attrs.field(default="", metadata={"alias": "api_client_type"})
+    policy: str = ""
+    computed: int = attrs.field(init=False, default=7)
 
 
 class Hosts:
@@ -183,7 +221,7 @@ def test_a_misspelt_hook_is_an_error() -> None:
         def scavenge_scorer(self) -> list[Scorer]:
             return []
 
-    assert "scavenge_scorer" in failure(Misspelt())
+    assert failure(Misspelt()) == 'unknown hook "scavenge_scorer"; did you mean "scavenge_scorers"?'
 
 
 def test_an_unknown_argument_is_an_error() -> None:
@@ -230,10 +268,11 @@ def leaving(self: object) -> list[Scorer]:
         (leaving, "scavenge_scorers raised SystemExit: 1"),
         (lambda self: None, "scavenge_scorers returned nothing, expected a list of Scorer"),
         (lambda self: Scorer("half", score), "scavenge_scorers returned a Scorer"),
+        (lambda self: EnvironmentType("a", Config, score), "scavenge_scorers returned an EnvironmentType"),  # type: ignore[arg-type]
         (lambda self: ["half"], 'scavenge_scorers returned "half" in its list, expected Scorer'),
         (lambda self: [score], "in its list, expected Scorer"),
         (lambda self: [Scorer("half", score)] * 2, 'scavenge_scorers returns two of the name "half"'),
-        (lambda self: 1 / 0, "scavenge_scorers raised ZeroDivisionError: division by zero"),
+        (lambda self: 1 / 0, "raised ZeroDivisionError: division by zero (test_plugin_loading.py, line "),
         (lambda self: [Scorer("", score)], "Scorer: name must be a non-empty string, got ''"),
         (lambda self: [Scorer(5, score)], "Scorer: name must be a non-empty string, got 5"),
         (lambda self: [Scorer("a:b", score)], "has a colon, which names a Python object"),
@@ -261,11 +300,49 @@ def test_a_hook_that_breaks_the_rules_is_this_plugins_error(hook: Any, error: st
             "decorate open_hosts with contextlib.asynccontextmanager",
         ),
         (lambda: EnvironmentType("a", Config, late), "EnvironmentType: create must be a plain function"),
+        (lambda: EnvironmentType("a", Config, partial(late)), "create must be a plain function, got the coroutine"),
+        (
+            lambda: EndpointSourceType("a", Config, late),
+            "open must give an async context manager; `yield` the source in late and decorate it with contextlib.async",
+        ),
+        (
+            lambda: EndpointSourceType("a", Undecorated, open_hosts),
+            "config Undecorated has only the keys of the attrs class that it derives from; decorate it with @attrs.fr",
+        ),
+        (
+            lambda: EndpointSourceType("a", OneFact, open_hosts),
+            "config OneFact: FACTS must be a tuple of strings, got 'address'; write FACTS: ",
+        ),
+        (lambda: EndpointSourceType("a", NumberedFact, open_hosts), r"FACTS must be a tuple of strings, got \(1,\)"),
+        (
+            lambda: EndpointSourceType("a", Typed, open_hosts),
+            'EndpointSourceType: config Typed: the key "type" can never be set, since its table names the Endpoint',
+        ),
+        (lambda: AdmissionPolicyType("a", Aliased, Fixed), 'config Aliased: the key "policy" can never be set'),
     ],
 )
 def test_a_descriptor_checks_itself_where_it_is_written(make: Any, error: str) -> None:
     with pytest.raises(TypeError, match=error):
         make()
+
+
+def test_a_field_that_is_called_as_another_tables_name_or_has_another_key_is_none_of_these() -> None:
+    assert EnvironmentType("a", Typed, score).config is Typed  # type: ignore[arg-type]
+    assert EndpointSourceType("a", Aliased, open_hosts).config is Aliased
+    assert AdmissionPolicyType("a", Typed, Fixed).config is Typed
+    assert EndpointSourceType("a", Reachable, open_hosts).config is Reachable
+
+
+# --- plugins that clash, and names that fit none
+
+
+def test_names_that_several_plugins_add_are_told() -> None:
+    registry = load(one=Good(), other=Another())
+    assert registry.clashes() == (
+        Clash("scorer", "numeric", ("other", "scavenge")),
+        Clash("scorer", "half", ("one", "other")),
+    )
+    assert load(one=Good()).clashes() == ()
 
 
 # --- installed plugins
@@ -302,8 +379,8 @@ def test_installed_plugins_are_loaded_one_by_one(installed: Path) -> None:
     assert registry.scorer("seven").score("", "", {}) == 7.0
     assert found(registry) == {
         "good-plugin": None,
-        "bad-plugin": "cannot be imported: RuntimeError: no GPU here",
-        "leaving-plugin": "cannot be imported: SystemExit: 4",
+        "bad-plugin": "cannot be imported: RuntimeError: no GPU here (bad_plugin.py, line 1)",
+        "leaving-plugin": "cannot be imported: SystemExit: 4 (leaving_plugin.py, line 1)",
     }
     good = next(plugin for plugin in registry.plugins if plugin.name == "good-plugin")
     assert good == Plugin("good-plugin", "good-plugin-dist", "1.2", (("scorer", "seven"),))
@@ -319,6 +396,14 @@ def test_plugins_can_be_turned_off(installed: Path) -> None:
     assert some["leaving-plugin"] != off
     assert off not in found(load_plugins({"SCAVENGE_DISABLE_PLUGINS": ""})).values()
     assert "bad_plugin" not in sys.modules or sys.modules["bad_plugin"]
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [("1", ()), ("", ()), ("good-plugin,Bad.Plugin_Dist", ()), ("1, Hots,scavenge", ("1", "Hots", "scavenge"))],
+)
+def test_what_is_turned_off_and_not_installed_is_known(installed: Path, text: str, unknown: tuple[str, ...]) -> None:
+    assert load_plugins({"SCAVENGE_DISABLE_PLUGINS": text}).unknown_disabled == unknown
 
 
 def test_the_environment_of_the_process_counts_by_default(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:

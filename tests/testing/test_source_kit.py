@@ -13,11 +13,12 @@ from contextlib import asynccontextmanager, suppress
 import attrs
 import pytest
 import trio
+import trio.testing
 from source_registry import Plain, Polling, Registry, Watching, check, opener, watcher
 
 from scavenge.plugin import Listing, SourceError
 from scavenge.testing import SourceFault, check_endpoint_source
-from scavenge.testing.source_answers import ask
+from scavenge.testing.source_answers import ask, unhurried
 from scavenge.testing.source_leftovers import belongings
 from scavenge.testing.source_probe import Knife, Probe
 
@@ -273,6 +274,82 @@ async def test_a_change_or_a_fault_needs_what_is_to_be_expected(registry):
     for options in ({"change": registry.move}, {"faults": [SourceFault("outage", registry.outage)]}):
         with pytest.raises(ValueError, match="change= and faults= need expect="):
             await check_endpoint_source(opener(lambda: Plain(registry)), **options)
+
+
+@pytest.mark.parametrize(
+    ("opens", "says"),
+    [
+        (lambda registry: opener(lambda: Plain(registry))(), "an async context manager, which opens only once"),
+        (lambda registry: Plain(registry), "a Plain"),
+    ],
+)
+async def test_what_opens_nothing_anew_is_refused_with_what_does(registry, opens, says):
+    with pytest.raises(TypeError, match=f"open_source= is {says}.*; pass what makes one: lambda: open_x"):
+        await check_endpoint_source(opens(registry))
+
+
+async def test_a_class_that_is_an_async_context_manager_opens_anew(autojump_clock, registry):
+    class Entered(Plain):
+        def __init__(self) -> None:
+            super().__init__(registry)
+
+        async def __aenter__(self) -> Plain:
+            return self
+
+        async def __aexit__(self, *exc: object) -> None:
+            pass
+
+    await check(registry, Entered)
+
+
+@pytest.mark.parametrize(
+    ("faults", "says"),
+    [
+        (lambda outage: [outage], r"faults= has a \w+ \(.*\) in it; name it: SourceFault\(name, apply\)"),
+        (lambda outage: SourceFault("outage", outage), r"faults= is a SourceFault .*; pass a list: \[SourceFault\("),
+        (lambda outage: outage, r"faults= is a method .*; pass a list: \[SourceFault\("),
+    ],
+)
+async def test_a_fault_that_is_none_is_refused(registry, faults, says):
+    with pytest.raises(TypeError, match=says):
+        await check(registry, opener(lambda: Plain(registry)), faults=faults(registry.outage))
+
+
+async def test_a_change_that_cannot_be_awaited_is_refused(autojump_clock, registry):
+    def change() -> None:
+        registry.version += 1
+
+    with pytest.raises(TypeError, match="change= gave nothing, which cannot be awaited; make it an `async def`"):
+        await check(registry, opener(lambda: Plain(registry)), change=change)
+
+
+async def test_a_change_may_be_a_function_that_gives_what_is_awaited(autojump_clock, registry):
+    await check(registry, opener(lambda: Plain(registry)), change=lambda: registry.move())
+
+
+async def test_on_a_virtual_clock_a_source_that_waits_for_a_thread_is_told_to_use_the_real_one(autojump_clock):
+    class Threaded:
+        async def list_endpoints(self) -> Listing:
+            await trio.to_thread.run_sync(enough.wait, abandon_on_cancel=True)
+            return Listing([])
+
+    enough = threading.Event()
+    try:
+        with pytest.raises(AssertionError, match=r"no answer within 10 s; .*; a virtual clock does not wait for a th"):
+            await check_endpoint_source(opener(Threaded))
+    finally:
+        enough.set()
+
+
+@pytest.mark.parametrize(("clock", "told"), [(True, True), (False, False)])
+def test_only_a_clock_that_jumps_is_told_of(clock, told):
+    async def told_of() -> str:
+        return unhurried()
+
+    for threshold in (0.0, math.inf):
+        mock = trio.testing.MockClock(rate=1.0, autojump_threshold=threshold)
+        said = trio.run(told_of, clock=mock if clock else None)
+        assert ("virtual clock" in said) is (told and threshold == 0.0)
 
 
 async def test_an_interruption_goes_through(autojump_clock, registry):

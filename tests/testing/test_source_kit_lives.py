@@ -63,7 +63,7 @@ class GoesOnWhateverComes(Plain):
 
 
 @WRONG.kind(
-    r"listing, cancelled at moment \d+: it went on for 5\.0 s after it was cancelled; use abandon_on_cancel",
+    r"listing, cancelled at moment \d+: it went on for 5\.0 s after it was cancelled; use abandon_.* a virtual clock",
     answers_within_s=30.0,
     faults=[],
     change=None,

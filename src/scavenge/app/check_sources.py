@@ -17,7 +17,7 @@ from scavenge.config.endpoint_rows import check_listing, pool_modes
 from scavenge.core.redaction import Redactor
 from scavenge.core.roster import Roster, never_listed, not_listed
 from scavenge.errors import Problem, SourceError
-from scavenge.listings import Listing
+from scavenge.listings import Listing, placed
 from scavenge.runtime.ports import EndpointSource
 from scavenge.runtime.sources import NamedSource, told, use_source
 from scavenge.types import Endpoint, EndpointId
@@ -38,7 +38,7 @@ class Gathered:
 
     def take(self, index: int, name: str, listing: Listing) -> None:
         """Sort the listing of a source into endpoints and problems. Raises what a listing of no right shape raises."""
-        checked = check_listing(listing, self.environ, present=pool_modes(self.roster))
+        checked = check_listing(placed(listing, name), self.environ, present=pool_modes(self.roster))
         for endpoint in checked.endpoints:
             self.redact.hide_endpoint(endpoint.secret, endpoint.headers)
         self.problems.extend(problem for row in checked.bad for problem in row.problems)

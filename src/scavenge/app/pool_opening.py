@@ -20,11 +20,11 @@ from scavenge.config.schema import PolicySettings, RunSettings
 from scavenge.core.sessions.table import DEFAULT_SESSIONS, MakeSessions
 from scavenge.edge.sources.file import FileSource
 from scavenge.errors import ConfigError, SourceError, UsageError, single_error
-from scavenge.listings import Listing
+from scavenge.listings import Listing, placed
 from scavenge.plugins.manager import load_plugins
 from scavenge.runtime.fleet import FleetSettings
 from scavenge.runtime.ports import AdmissionPolicy, EndpointSource
-from scavenge.runtime.sources import NamedSource, lent
+from scavenge.runtime.sources import NamedSource, check_source, lent
 from scavenge.types import Endpoint, EndpointId
 
 SHORTEST_INTERVAL_S = 0.1
@@ -91,8 +91,9 @@ async def _asked(named: NamedSource) -> Listing:
     """What a source lists in an opening of its own: what it lists may be gone with it, but for the pool's name."""
     with single_error():
         async with named.open() as source:
+            check_source(source)
             listing = await _listing_of(source)
-    return listing
+    return placed(listing, named.name)
 
 
 async def opening_of_source(source: str | os.PathLike[str] | EndpointSource, endpoint_id: str | None) -> Opening:
@@ -105,8 +106,8 @@ async def opening_of_source(source: str | os.PathLike[str] | EndpointSource, end
     if endpoint_id is not None:
         return Opening(EndpointId(endpoint_id), [lent(name, opened)], FleetSettings(), _policy_maker({}))
     heard = _Heard(opened)
-    wanted = _listed_in([await heard.hear()])
-    return Opening(wanted, [lent(name, heard)], FleetSettings(), _policy_maker({}))
+    wanted = _listed_in([placed(await heard.hear(), name)])
+    return Opening(wanted, [lent(name, heard, opened)], FleetSettings(), _policy_maker({}))
 
 
 def _named(source: str | os.PathLike[str] | EndpointSource) -> tuple[str, EndpointSource]:

@@ -123,7 +123,8 @@ class Reader:
             try:
                 attrs.resolve_types(cls)
             except NameError as exc:
-                raise UsageError(f"{cls.__qualname__}: {exc}; import what its annotations name at run time") from exc
+                name = f"{cls.__module__}.{cls.__qualname__}"
+                raise UsageError(f"{name}: {exc}; import what its annotations name at run time") from exc
             self._fields[cls] = tuple(_Field.of(attribute) for attribute in attrs.fields(cls) if attribute.init)
         return self._fields[cls]
 

@@ -94,4 +94,5 @@ def _keys(table: Mapping[object, object]) -> str:
 
 
 def _article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+    # a small u as in "unset", a great one as in URL and UsageError
+    return f"{'an' if noun[0] in 'aeiouAEIO' else 'a'} {noun}"

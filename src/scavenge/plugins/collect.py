@@ -15,7 +15,8 @@ import attrs
 import pluggy
 
 import scavenge.plugin
-from scavenge.core.naming import one_line, shown
+from scavenge.core.codeplace import raised_line
+from scavenge.core.naming import one_line, shown, suggestion
 from scavenge.errors import PluginError
 from scavenge.plugin import AdmissionPolicyType, EndpointSourceType, EnvironmentType, Scorer
 
@@ -49,14 +50,16 @@ def collect(name: str, plugin: object) -> Collected:
 def _hooks_of(name: str, plugin: object) -> pluggy.PluginManager:
     manager = pluggy.PluginManager("scavenge")
     manager.add_hookspecs(scavenge.plugin)
+    hooks = sorted(vars(manager.hook))
     try:
         manager.register(plugin, name=name)
-        manager.check_pending()
         callers = manager.get_hookcallers(plugin)
     except Exception as exc:  # pluggy's own errors, and whatever looking at the plugin raises
         raise PluginError(name, f"does not fit the hooks: {one_line(str(exc))}") from exc
     if not callers:
         raise PluginError(name, "implements no hook; is @hookimpl missing?")
+    if unknown := sorted(caller.name for caller in callers if not caller.has_spec()):
+        raise PluginError(name, f"unknown hook {shown(unknown[0])}; {suggestion(unknown[0], hooks)}")
     return manager
 
 
@@ -73,7 +76,7 @@ def _call(name: str, hook: str, function: Callable[[], object], kind: type[T]) -
     try:
         returned = function()
     except (Exception, SystemExit) as exc:
-        raise PluginError(name, f"{hook} raised {type(exc).__name__}: {one_line(str(exc))}") from exc
+        raise PluginError(name, f"{hook} raised {raised_line(exc, function, one_line)}") from exc
     if inspect.iscoroutine(returned):
         returned.close()
         raise PluginError(name, f"{hook} is a coroutine function; a hook is a plain function")

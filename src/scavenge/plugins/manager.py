@@ -17,6 +17,7 @@ from functools import partial
 
 import attrs
 
+from scavenge.core.codeplace import raised_line
 from scavenge.environments.references import load_scorer
 from scavenge.errors import PluginError
 from scavenge.plugins.builtin import BuiltinPlugin
@@ -32,15 +33,25 @@ class _Disabled:
     """Which plugins the user turned off."""
 
     every: bool = False
-    names: frozenset[str] = frozenset()
+    names: Mapping[str, str] = attrs.field(factory=dict)
+    """Names in normal form, each with how the user writes it."""
 
     @classmethod
     def from_text(cls, text: str) -> _Disabled:
-        names = frozenset(_normal(name) for name in text.split(",") if name.strip())
-        return cls(every=names == {"1"}, names=names)
+        names = {_normal(name): name.strip() for name in text.split(",") if name.strip()}
+        return cls(every=names.keys() == {"1"}, names=names)
 
     def covers(self, plugin: Plugin) -> bool:
-        return self.every or not self.names.isdisjoint({_normal(plugin.name), _normal(plugin.distribution or "")})
+        return self.every or not self.names.keys().isdisjoint(_names_of(plugin))
+
+    def beyond(self, plugins: Iterable[Plugin]) -> tuple[str, ...]:
+        """The names that fit none of these plugins."""
+        known = {name for plugin in plugins for name in _names_of(plugin)}
+        return () if self.every else tuple(text for name, text in self.names.items() if name not in known)
+
+
+def _names_of(plugin: Plugin) -> set[str]:
+    return {_normal(plugin.name), _normal(plugin.distribution or "")}
 
 
 def _normal(name: str) -> str:
@@ -68,8 +79,10 @@ def load_plugins(
         _add(registry, Plugin(name), plugin)
     found = importlib.metadata.entry_points(group=GROUP) if entry_points is None else entry_points
     disabled = _Disabled.from_text(environ.get(DISABLE_VARIABLE, ""))
-    for entry_point in sorted(found, key=lambda entry_point: (entry_point.name, entry_point.value)):
+    ordered = sorted(found, key=lambda entry_point: (entry_point.name, entry_point.value))
+    for entry_point in ordered:
         _load_one(registry, entry_point, disabled)
+    registry.unknown_disabled = disabled.beyond(map(_unloaded, ordered))
     return registry
 
 
@@ -80,20 +93,21 @@ def _own_version() -> str | None:
         return None
 
 
+def _unloaded(entry_point: importlib.metadata.EntryPoint) -> Plugin:
+    if (distribution := entry_point.dist) is None:
+        return Plugin(entry_point.name)
+    return Plugin(entry_point.name, distribution.name, distribution.version)
+
+
 def _load_one(registry: Registry, entry_point: importlib.metadata.EntryPoint, disabled: _Disabled) -> None:
-    distribution = entry_point.dist
-    plugin = Plugin(
-        entry_point.name,
-        None if distribution is None else distribution.name,
-        None if distribution is None else distribution.version,
-    )
+    plugin = _unloaded(entry_point)
     if disabled.covers(plugin):
         registry.add_failure(attrs.evolve(plugin, error=f"turned off by {DISABLE_VARIABLE}", disabled=True))
         return
     try:
         loaded = entry_point.load()
     except (Exception, SystemExit) as exc:
-        registry.add_failure(attrs.evolve(plugin, error=f"cannot be imported: {type(exc).__name__}: {exc}"))
+        registry.add_failure(attrs.evolve(plugin, error=f"cannot be imported: {raised_line(exc, entry_point.module)}"))
         return
     _add(registry, plugin, loaded)
 

@@ -36,6 +36,15 @@ class Plugin:
         return self.name if self.distribution in (None, self.name) else f"{self.name} ({self.distribution})"
 
 
+@attrs.frozen
+class Clash:
+    """A name that several plugins add: it stands for nothing. ``owners`` are their labels, sorted."""
+
+    kind: str
+    name: str
+    owners: tuple[str, ...]
+
+
 class _Shelf(Generic[T]):
     """The descriptors of one kind. A name may have several owners; then it stands for nothing."""
 
@@ -54,6 +63,11 @@ class _Shelf(Generic[T]):
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._items))
 
+    def clashes(self) -> Iterator[Clash]:
+        for name, found in self._items.items():
+            if len(found) > 1:
+                yield Clash(self.kind, name, tuple(sorted(owner for _, owner in found)))
+
     def find(self, name: str) -> tuple[T, str] | None:
         found = self._items.get(name, [])
         if len(found) > 1:
@@ -70,6 +84,8 @@ class Registry:
 
     def __init__(self, load_scorer: Callable[[str, str], Scorer]) -> None:
         self.plugins: tuple[Plugin, ...] = ()
+        self.unknown_disabled: tuple[str, ...] = ()
+        """What the user turned off and no installed plugin is called, as it was written."""
         self._load_scorer = load_scorer
         self._sources: _Shelf[EndpointSourceType] = _Shelf("endpoint source")
         self._policies: _Shelf[AdmissionPolicyType] = _Shelf("admission policy")
@@ -129,7 +145,7 @@ class Registry:
 
         Raises ``LookupError`` for a descriptor that is not registered.
         """
-        for shelf in (self._sources, self._policies, self._environments, self._scorers):
+        for shelf in self._shelves:
             for item, owner in shelf.every():
                 if item is descriptor:
                     return owner
@@ -138,6 +154,16 @@ class Registry:
     def describe(self) -> tuple[Plugin, ...]:
         """Every plugin with what it adds or why it takes no part: scavenge's own first, the others by name."""
         return (*self.plugins[:1], *sorted(self.plugins[1:], key=lambda plugin: plugin.label))
+
+    def clashes(self) -> tuple[Clash, ...]:
+        """The names that several plugins add."""
+        return tuple(clash for shelf in self._shelves for clash in shelf.clashes())
+
+    @property
+    def _shelves(
+        self,
+    ) -> tuple[_Shelf[EndpointSourceType], _Shelf[AdmissionPolicyType], _Shelf[EnvironmentType], _Shelf[Scorer]]:
+        return self._sources, self._policies, self._environments, self._scorers
 
     def failures(self) -> str:
         """The plugins that take no part, as the end of a message; empty when there are none."""

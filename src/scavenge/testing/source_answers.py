@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import attrs
 import trio
+import trio.testing
 
 from scavenge.config.endpoint_rows import check_listing
 from scavenge.core.naming import listed, one_line
@@ -121,6 +122,14 @@ def swallowed(doing: str, instead: str = "") -> str:
     """The message for code that makes something else of its cancellation."""
     remedy = "let trio.Cancelled through: catch Exception, or end `except BaseException` with a bare raise"
     return f"{doing}: it swallowed its cancellation{instead}; {remedy}"
+
+
+def unhurried() -> str:
+    """The end of a message about time, where the clock is one that does not wait for the world; else empty."""
+    clock = trio.lowlevel.current_clock()
+    if isinstance(clock, trio.testing.MockClock) and clock.autojump_threshold < math.inf:
+        return "; a virtual clock does not wait for a thread or a socket: use the real one for a source that needs any"
+    return ""
 
 
 class _Garbage(Exception):

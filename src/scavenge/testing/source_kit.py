@@ -15,11 +15,12 @@ versionadded: 0.1
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 import trio
 
+from scavenge.core.naming import shown
 from scavenge.errors import single_error
 from scavenge.runtime.ports import EndpointSource
 from scavenge.testing.source_checks import (
@@ -53,10 +54,11 @@ async def check_endpoint_source(
 
     Runs on the clock of the test that it is called in: the real one, or for a source in memory a
     :class:`trio.testing.MockClock` that jumps by itself. Raises :class:`AssertionError`, which says what was done, what
-    came, and what to do. Cancelled, it closes what it opened.
+    came, and what to do, and :class:`TypeError` for what it cannot work with. Cancelled, it closes what it opened.
 
     versionadded: 0.1
     """
+    _check_arguments(open_source, faults)
     if expect is None and (change is not None or faults):
         raise ValueError("change= and faults= need expect=, which tells the URLs that have to be listed")
     probe = Probe()
@@ -68,6 +70,18 @@ async def check_endpoint_source(
                 await _check(trial, faults)
     finally:
         trio.lowlevel.remove_instrument(probe)
+
+
+def _check_arguments(open_source: object, faults: object) -> None:
+    opened = hasattr(open_source, "__aenter__") and not isinstance(open_source, type)
+    if opened or not callable(open_source):
+        what = "an async context manager, which opens only once" if opened else shown(open_source)
+        raise TypeError(f"open_source= is {what}; pass what makes one: lambda: open_x(config)")
+    if isinstance(faults, SourceFault) or not isinstance(faults, Iterable):
+        raise TypeError(f"faults= is {shown(faults)}; pass a list: [SourceFault(name, apply)]")
+    for fault in faults:
+        if not isinstance(fault, SourceFault):
+            raise TypeError(f"faults= has {shown(fault)} in it; name it: SourceFault(name, apply)")
 
 
 async def _check(trial: Trial, faults: Sequence[SourceFault]) -> None:

@@ -28,6 +28,7 @@ from scavenge.testing.source_answers import (
     is_sources_own,
     swallowed,
     told,
+    unhurried,
     went_on,
 )
 from scavenge.testing.source_probe import Knife, Probe, WentOn
@@ -80,7 +81,8 @@ class Asking:
         late_s = trio.current_time() - cut_at
         if late_s > CLOSED_WITHIN_S:
             remedy = "use abandon_on_cancel=True for threads, and shield nothing that may take long"
-            raise AssertionError(f"{self.doing}: it went on for {late_s:.1f} s after it was cancelled; {remedy}")
+            what = f"it went on for {late_s:.1f} s after it was cancelled"
+            raise AssertionError(f"{self.doing}: {what}; {remedy}{unhurried()}")
         if knife.fell and self.at > self.most_moments:
             remedy = "let it wait (for an event, with trio.sleep) before it looks again"
             raise AssertionError(f"{self.doing}: it ran hot, {knife.at:g} steps without an answer; {remedy}")

@@ -16,7 +16,17 @@ import trio
 
 from scavenge.core.naming import listed
 from scavenge.errors import leaves
-from scavenge.testing.source_answers import CLOSED_WITHIN_S, Answer, Held, Outcome, Raised, differing, normal_urls, told
+from scavenge.testing.source_answers import (
+    CLOSED_WITHIN_S,
+    Answer,
+    Held,
+    Outcome,
+    Raised,
+    differing,
+    normal_urls,
+    told,
+    unhurried,
+)
 from scavenge.testing.source_leftovers import Belongings, belongings
 from scavenge.testing.source_life import Asking, Died, Life, OpenSource, first_of
 from scavenge.testing.source_probe import Probe
@@ -81,7 +91,7 @@ class Trial:
             return life.wrong
         if life.end is None:
             what = f"not open within {self.answers_within_s:g} s, or cancelled itself"
-            return AssertionError(f"{life.doing}: {what}; open without waiting for what may be down")
+            return AssertionError(f"{life.doing}: {what}; open without waiting for what may be down{unhurried()}")
         self.check_text(life.end, life.doing)
         return AssertionError(f"{life.doing}: opening raised {told(life.end)}; open also when nothing can be said yet")
 
@@ -182,9 +192,8 @@ class Trial:
             case Raised(error):
                 raise AssertionError(f"{doing}: list_endpoints() raised {told(error)}") from error
             case Held():
-                raise AssertionError(
-                    f"{doing}: no answer within {self.answers_within_s:g} s; say what there is without waiting"
-                )
+                what = f"no answer within {self.answers_within_s:g} s"
+                raise AssertionError(f"{doing}: {what}; say what there is without waiting{unhurried()}")
             case Died(why):
                 raise AssertionError(f"{doing}: the source died: {why}")
             case _:

@@ -6,12 +6,14 @@ Decides what is tried, and what a source may say when it cannot know. What is ri
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 import attrs
 import trio
 
+from scavenge.core.naming import shown
 from scavenge.testing.source_answers import Answer, Held, Outcome
 from scavenge.testing.source_checks import cut_at, sweep
 from scavenge.testing.source_life import Asking, Died, Life
@@ -52,7 +54,10 @@ async def check_changes(trial: Trial) -> None:
 async def change(trial: Trial) -> frozenset[str]:
     """Have the author change what is there; what has to be listed then."""
     assert trial.change is not None
-    await trial.change()
+    changed: object = trial.change()
+    if not inspect.isawaitable(changed):
+        raise TypeError(f"change= gave {shown(changed)}, which cannot be awaited; make it an `async def`")
+    await changed
     return trial.wanted()
 
 
