@@ -59,6 +59,9 @@ class Reading(scavenge.plugin.Environment):
         time.sleep(1000)
         yield
 
+    async def play(self, example, model):
+        raise AssertionError("there is no example")
+
 
 class Opening(scavenge.plugin.Environment):
     def examples(self):
@@ -67,6 +70,9 @@ class Opening(scavenge.plugin.Environment):
     async def open(self):
         print("stuck", file=sys.stderr, flush=True)
         await trio.sleep_forever()
+
+    async def play(self, example, model):
+        raise AssertionError("there is no example")
 
 
 class Closing(scavenge.plugin.Environment):
