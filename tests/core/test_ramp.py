@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scavenge.core.ramp import DOUBLES_EVERY_S, FIRST_ROOM, FULL_ROOM, Ramp
@@ -33,6 +33,17 @@ def test_a_late_look_sees_every_doubling_that_was_due_and_waking_changes_nothing
     assert (ramp.room(4.9), ramp.room(5.0), ramp.room(17.0), ramp.room(1e9)) == (4, 8, 32, None)
     ramp.wake(17.0)
     assert (ramp.slots, ramp.doubles_at) == (32, 20.0)
+
+
+@given(st.floats(0, 1e6), st.integers(1, 10), st.floats(-1e-9, 1e-9))
+@example(109.21822080385199, 4, 0.0)
+def test_what_was_looked_at_is_not_due_again_at_the_same_moment(begun_at: float, wholes: int, off_s: float):
+    ramp = Ramp.begun(begun_at)
+    now = max(begun_at, begun_at + wholes * DOUBLES_EVERY_S + off_s)
+    room = ramp.room(now)
+    ramp.wake(now)
+    assert ramp.room(now) == room
+    assert (due_at := ramp.next_wake_at()) is None or due_at > now
 
 
 def test_what_fails_takes_one_away_and_puts_the_next_doubling_off_but_nothing_that_was_due_is_lost():

@@ -81,4 +81,7 @@ class Ramp:
         due_at = self.next_wake_at()
         if due_at is None or now < due_at:
             return 0
-        return int(min(1.0 + (now - due_at) // DOUBLES_EVERY_S, FULL_ROOM.bit_length()))
+        doublings = 1.0 + (now - due_at) // DOUBLES_EVERY_S
+        if due_at + doublings * DOUBLES_EVERY_S <= now:  # it was rounded, and would be due again at once
+            doublings += 1.0
+        return int(min(doublings, FULL_ROOM.bit_length()))
