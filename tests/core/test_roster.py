@@ -6,6 +6,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from counted import Comparisons
 from scavenge.core.roster import Added, Changed, Removed, Roster, never_listed, not_listed
 from scavenge.listings import BadRow, CheckedListing
 from scavenge.types import Endpoint, EndpointId, Url
@@ -176,27 +177,19 @@ def test_changes_add_up_to_what_is_present(steps: list[tuple[int, set[str], bool
 
 
 def test_what_a_listing_costs_does_not_grow_with_the_square_of_what_vanishes_or_is_wrong_at_once():
-    compared = 0
-
-    class Counted(str):
-        __hash__ = str.__hash__
-
-        def __eq__(self, other: object) -> bool:
-            nonlocal compared
-            compared += 1
-            return str.__eq__(self, other)
+    compared = Comparisons()
 
     def name(number: int) -> Url:
-        return Url(Counted(f"http://{number}/v1"))
+        return Url(compared.of(f"http://{number}/v1"))
 
-    count, pool = 300, EndpointId(Counted("pool"))
+    count, pool = 300, EndpointId(compared.of("pool"))
     roster = Roster.of(1)
     roster.update(0, listing(*(Endpoint(pool, "m", name(number)) for number in range(count))))
     wrong = tuple(BadRow((), pool, name(number), number) for number in range(count, 2 * count))
-    compared = 0
+    compared.count = 0
     for _ in range(2):
         roster.update(0, listing(bad=wrong))
-    assert compared < 100 * count
+    assert compared.count < 100 * count
     assert list(roster) == []
 
 

@@ -341,18 +341,6 @@ async def test_a_server_that_says_when_to_come_again_is_heeded(autojump_clock):
 # --- TLS and proxies
 
 
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def server_tls(authority: trustme.CA) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    return context
-
-
 async def test_the_authority_in_ca_file_is_trusted_and_no_other(authority, server_tls, tmp_path):
     ours, others = tmp_path / "ours.pem", tmp_path / "others.pem"
     authority.cert_pem.write_to_path(str(ours))

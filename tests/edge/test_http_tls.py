@@ -35,18 +35,6 @@ from scavenge.types import (
 
 
 @pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def server_tls(authority: trustme.CA) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    return context
-
-
-@pytest.fixture(scope="module")
 def trusting(authority: trustme.CA) -> HttpModelTransport:
     context = ssl.create_default_context()
     authority.configure_trust(context)

@@ -8,6 +8,7 @@ import trio
 import trio.testing
 from source_kit import STANDS, Heard, Mortal, Scripted, bad_row, check, endpoint
 
+from counted import Comparisons
 from scavenge.core.roster import Added, Changed, Removed
 from scavenge.errors import ConfigError, PluginError, Problem, SourceError
 from scavenge.listings import BadRow, CheckedListing, Listing
@@ -308,18 +309,10 @@ async def test_every_endpoint_names_the_source_that_lists_it_now(autojump_clock)
 
 
 async def test_what_wrong_rows_cost_does_not_grow_with_their_square(autojump_clock):
-    compared = 0
-
-    class Counted(str):
-        __hash__ = str.__hash__
-
-        def __eq__(self, other: object) -> bool:
-            nonlocal compared
-            compared += 1
-            return str.__eq__(self, other)
+    compared = Comparisons()
 
     def url(number: int) -> Url:
-        return Url(Counted(f"http://{number}.test/v1"))
+        return Url(compared.of(f"http://{number}.test/v1"))
 
     count, pool = 300, EndpointId("pool")
     good = tuple(Endpoint(pool, "m", url(number)) for number in range(count))
@@ -328,7 +321,7 @@ async def test_what_wrong_rows_cost_does_not_grow_with_their_square(autojump_clo
     heard = Heard(Scripted("a"))
     heard.poller.check = lambda listing, present: CheckedListing(good, bad)
     await heard.run(15)
-    assert compared < 100 * count
+    assert compared.count < 100 * count
 
 
 async def test_of_many_rows_that_go_wrong_at_once_the_first_are_told_and_the_others_counted(autojump_clock):
