@@ -71,23 +71,39 @@ class InfrastructureError(ScavengeError):
 
 
 class EnvironmentBroken(ScavengeError):
-    """An environment cannot be opened, or its dataset cannot be read on; ``eval`` names the evaluation.
+    """An environment cannot be made or opened, or its dataset cannot be read on; ``eval`` names the evaluation.
 
-    *place* ends the message: where in the environment's code it happened.
+    *place* ends the message: where in the environment's code it happened. *cause* is ``None`` where *what* says all.
     """
 
-    def __init__(self, eval_name: str, what: str, cause: Exception, place: str = "") -> None:
+    def __init__(self, eval_name: str, what: str, cause: Exception | None = None, place: str = "") -> None:
         self.eval = eval_name
         super().__init__(eval_name, what, cause, place)
 
     def __str__(self) -> str:
         _, what, cause, place = self.args
-        said = f"{type(cause).__name__}: {cause}".removesuffix(": ")
-        return f"eval {self.eval!r}: {what}: {said}{place}"
+        said = "" if cause is None else f": {type(cause).__name__}: {cause}".removesuffix(": ")
+        return f"eval {self.eval!r}: {what}{said}{place}"
 
 
 class PoisonRequest(ScavengeError):
     """A request was lost more often than ``max_lost`` allows: it is likely to be what kills the servers."""
+
+
+class PoisonRollout(ScavengeError):
+    """A rollout whose worker died each time it was played, at last alone: it is likely to be what kills the workers."""
+
+
+class NoWorkersError(ScavengeError):
+    """No worker became ready for a rollout within ``request_deadline``."""
+
+
+class CannotSpawn(ScavengeError):
+    """A worker process cannot be started: the machine has no room for it."""
+
+
+class UnknownSession(ScavengeError):
+    """A request names a session that is not open: its rollout is over, or there never was one."""
 
 
 class LeaseRevoked(ScavengeError):

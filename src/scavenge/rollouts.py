@@ -50,6 +50,14 @@ class ErrorInfo:
 
 
 @attrs.frozen
+class Failure:
+    """A rollout that came to nothing. ``final``: playing it afresh is of no use, whatever ``rollout_retries`` says."""
+
+    error: ErrorInfo
+    final: bool = False
+
+
+@attrs.frozen
 class Timing:
     """``queued_s`` waiting for slots, ``model_s`` with the model, ``total_s`` from start to end of the rollout."""
 

@@ -62,6 +62,14 @@ class CapChanged:
     max_concurrent: int | None
 
 
+@attrs.frozen
+class ModelAddress:
+    """Where a foreign OpenAI client finds the model of one rollout: a base URL and the key to send."""
+
+    base_url: str
+    api_key: str = attrs.field(repr=False)
+
+
 # --- one request and what becomes of it
 
 

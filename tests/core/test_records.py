@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 import json
+import sys
 from collections import UserDict
 from datetime import UTC, datetime
 from types import MappingProxyType
+from unittest.mock import ANY
 
 import attrs
 import pytest
@@ -14,8 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenge.core.plainjson import DEEPEST
-from scavenge.core.records import NOTE, Brief, encode, iso_time, parse_brief, parse_line, storable
-from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord, Timing
+from scavenge.core.records import (
+    NOTE,
+    Brief,
+    checked_rollout,
+    encode,
+    iso_time,
+    parse_brief,
+    parse_line,
+    storable,
+)
+from scavenge.rollouts import ErrorInfo, Failure, Rollout, RolloutKey, RolloutRecord, Timing
 from scavenge.types import Attempt, Url, Usage
 
 KEY = RolloutKey("math", "q1", 0)
@@ -119,6 +130,22 @@ class Broken:
 class BrokenMapping(UserDict[str, object]):
     def items(self):
         raise RuntimeError("no items")
+
+
+class Unbound:
+    @property
+    def __class__(self):
+        raise RuntimeError("unbound")
+
+    def __str__(self) -> str:
+        return "unbound"
+
+
+class Shifty(float):
+    __slots__ = ()
+
+    def __float__(self) -> float:
+        return float("nan")
 
 
 class Colour(enum.Enum):
@@ -274,6 +301,108 @@ def test_metrics_and_info_that_are_no_mappings_do_no_harm():
 def test_a_plain_record_is_stored_as_it_is(reward):
     plain = attrs.evolve(FULL, metrics={}, reward=reward)
     assert storable(plain) is plain
+
+
+class Unreadable(UserDict[str, object]):
+    """Whose every look into it fails, also the one for whether there is something in it."""
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("ambiguous")
+
+    def keys(self):
+        raise RuntimeError("no keys")
+
+
+def test_metrics_and_info_that_cannot_be_read_do_no_harm():
+    record = storable(attrs.evolve(FULL, metrics=Unreadable(a=1), info=Unreadable(b=2)))
+    assert record.metrics == {}
+    assert record.info[NOTE] == "metrics must be a mapping, got {'a': 1} (Unreadable)"
+    assert written(record)["info"]["info"] == {"b": 2}
+
+
+def test_objects_that_cannot_be_looked_at_do_no_harm():
+    record = storable(attrs.evolve(FULL, reward=Unbound(), metrics=Unbound(), info=Unbound(), completion=Unbound()))
+    line = written(record)
+    assert line["error"]["type"] == "BadReward"
+    assert (line["metrics"], line["completion"], line["info"]["info"]) == ({}, "unbound", "unbound")
+    assert checked_rollout(Rollout("text", 1.0, info=Unbound())) == Rollout("text", 1.0, info=ANY)
+
+
+def test_the_names_of_metrics_and_a_note_that_have_no_text_do_no_harm():
+    record = storable(attrs.evolve(FULL, metrics={Broken(): 1, "x": "y"}, info={NOTE: Broken()}))
+    assert record.metrics == {"<Broken>": 1.0}
+    assert record.info == {NOTE: "<Broken>; metrics that are no finite number are left out: x"}
+
+
+class Moody:
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+def test_a_reward_that_cannot_be_looked_at_is_none():
+    error = storable(attrs.evolve(FULL, reward=Moody())).error
+    assert error is not None
+    assert error.type == "BadReward"
+
+
+@pytest.mark.parametrize("reward", [0.5, None])
+def test_a_plain_rollout_is_sent_as_it_is(reward):
+    plain = Rollout("text", reward, info={"why": {1}})
+    assert checked_rollout(plain) is plain
+
+
+@pytest.mark.parametrize("reward", [True, 2, Scalar(0.5), None, 1.0])
+def test_a_rollout_is_sent_as_its_record_would_have_it(reward):
+    rollout = Rollout("text", reward, {"good": 1, "bad": "x"}, "4", {"why": 1})
+    record = storable(attrs.evolve(FULL, reward=reward, metrics=rollout.metrics, info=rollout.info))
+    assert record.reward is None or type(record.reward) is float
+    sent = checked_rollout(rollout)
+    assert sent == Rollout("text", record.reward, record.metrics, "4", record.info)
+    assert checked_rollout(sent) == sent
+
+
+def test_a_rollout_of_a_class_of_its_own_is_sent_as_a_rollout():
+    class Own(Rollout):
+        def __init__(self) -> None:
+            super().__init__("text", 1, {"a": 1})
+
+    assert checked_rollout(Own()) == Rollout("text", 1.0, {"a": 1.0})
+
+
+def test_a_rollout_whose_reward_is_no_finite_number_is_a_failure_for_good():
+    failure = checked_rollout(Rollout("text", float("nan"), {"a": 1}))
+    error = storable(attrs.evolve(FULL, reward=float("nan"))).error
+    assert error is not None
+    assert failure == Failure(error, final=True)
+
+
+def test_an_object_that_cannot_be_looked_at_becomes_text():
+    assert written(attrs.evolve(FULL, completion=[Unbound()]))["completion"] == ["unbound"]
+
+
+def test_a_number_is_written_by_what_it_is_and_not_by_what_its_class_says():
+    assert written(attrs.evolve(FULL, completion=[Shifty(0.5), {1}]))["completion"] == [0.5, "{1}"]
+
+
+@pytest.mark.parametrize("limit", [0, 640])
+def test_an_integer_is_written_so_that_it_can_be_read_wherever_the_limit_of_digits_stands(limit):
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(limit)
+    try:
+        line = encode(with_info([10**600, 10**4300, -(10**4300)]))
+    finally:
+        sys.set_int_max_str_digits(before)
+    assert parse_line(line).info["value"] == [10**600, hex(10**4300), hex(-(10**4300))]
+
+
+def test_an_integer_beyond_a_lower_limit_of_digits_becomes_hexadecimal():
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(640)
+    try:
+        line = encode(with_info(10**650))
+    finally:
+        sys.set_int_max_str_digits(before)
+    assert parse_line(line).info["value"] == hex(10**650)
 
 
 def test_the_short_form_has_what_resume_needs():

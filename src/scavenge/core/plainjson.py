@@ -20,6 +20,8 @@ import attrs
 import orjson
 
 DEEPEST = 100
+_TOO_LONG = 10**4_300
+"""What Python reads by default. Foreign code may have raised the limit for writing, but not for whoever reads."""
 NOTES_KEPT = 10
 _FAST = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _BREAKS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
@@ -49,6 +51,17 @@ def _write_slowly(document: Mapping[str, object], note: Callable[[dict[str, Any]
     return json.dumps(copy, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
 
 
+def exact_copy(value: object, path: str) -> tuple[object, tuple[str, ...]]:
+    """The value as it reads back, and what does not read back as it was, by its place below *path* and its type.
+
+    Tuples and mappings of any kind read back as lists and objects, and count as they were. A copy of a value that has
+    nothing else in it is written without a note by :func:`write_json`, wherever the value is a field of the document.
+    """
+    plain = _Plain(exact=True)
+    copy = plain.copy(value, path, 1)
+    return copy, tuple(plain.changed)
+
+
 def read_json(line: bytes) -> object:
     """The value a line of JSON has, integers exact and lone surrogates kept.
 
@@ -74,8 +87,12 @@ def _refuse_constant(name: str) -> object:
 
 @attrs.define
 class _Plain:
-    """Copies a value into what JSON has, and remembers what had to be changed."""
+    """Copies a value into what JSON has, and remembers what had to be changed.
 
+    ``exact``: what is written without a note, but reads back as something else, is remembered as well.
+    """
+
+    exact: bool = False
     changed: list[str] = attrs.field(factory=list)
 
     def more(self) -> str:
@@ -83,31 +100,31 @@ class _Plain:
         return f" and {beyond} more" if beyond > 0 else ""
 
     def copy(self, value: object, path: str, depth: int) -> object:
+        try:
+            return self.known(value, path, depth)
+        except Exception:  # a foreign class's own __iter__, items() or the like failed
+            return self.text(value, path)
+
+    def known(self, value: object, path: str, depth: int) -> object:
         match value:
             case None | bool():
                 return value
             case enum.Enum():
-                return self.copy(value.value, path, depth)
+                written = self.copy(value.value, path, depth)
+                return written if isinstance(value, str | int) else self.silently(written, path, type(value).__name__)
             case str():
                 return str.__str__(value)
             case int():
-                return self.integer(int(value), path)
+                return self.integer(int.__int__(value), path)
             case float():
-                return float(value) if math.isfinite(value) else None
-            case list() | tuple() | Mapping() if depth < DEEPEST:
-                return self.container(value, path, depth)
+                number = float.__float__(value)
+                return number if math.isfinite(number) else self.silently(None, path, str(number))
+            case Mapping() if depth < DEEPEST:
+                return self.table(value, path, depth)
+            case list() | tuple() if depth < DEEPEST:
+                return [self.copy(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
             case _:
                 return self.text(value, path)
-
-    def container(
-        self, value: list[object] | tuple[object, ...] | Mapping[Any, object], path: str, depth: int
-    ) -> object:
-        try:
-            if isinstance(value, Mapping):
-                return self.table(value, path, depth)
-            return [self.copy(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
-        except Exception:  # a foreign class's own __iter__ or items() failed
-            return self.text(value, path)
 
     def table(self, value: Mapping[Any, object], path: str, depth: int) -> dict[str, object]:
         out: dict[str, object] = {}
@@ -120,11 +137,17 @@ class _Plain:
 
     def integer(self, value: int, path: str) -> object:
         try:
-            str(value)
-        except ValueError:  # longer than sys.get_int_max_str_digits()
-            self.changed.append(f"{path} (int)")
-            return hex(value)
-        return value
+            if abs(value) < _TOO_LONG and str(value):
+                return value
+        except ValueError:  # longer than a lower sys.get_int_max_str_digits()
+            pass
+        self.changed.append(f"{path} (int)")
+        return hex(value)
+
+    def silently(self, written: object, path: str, was: str) -> object:
+        if self.exact:
+            self.changed.append(f"{path} ({was})")
+        return written
 
     def text(self, value: object, path: str) -> str:
         self.changed.append(f"{path} ({type(value).__name__})")

@@ -5,7 +5,8 @@ The line has the keys of the reference, in their order, and ends with the only n
 ``info.scavenge_note``). ``ErrorInfo.counts`` is not written: it only matters while the run is under way.
 
 A reward that is no finite number would spoil every mean it is part of, so :func:`storable` makes such a rollout an
-error of type ``BadReward``; a metric that is none is left out, with a note.
+error of type ``BadReward``, and :func:`checked_rollout` before there is a record; a metric that is none is left out,
+with a note.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 import attrs
 
 from scavenge.core.plainjson import read_json, read_json_fast, write_json
-from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord, Timing
+from scavenge.rollouts import ErrorInfo, Failure, Rollout, RolloutKey, RolloutRecord, Timing
 from scavenge.types import Attempt, Url, Usage
 
 NOTE = "scavenge_note"
@@ -28,49 +29,87 @@ T = TypeVar("T")
 
 def storable(record: RolloutRecord) -> RolloutRecord:
     """The record with a reward and metrics that are finite floats, changed as little as that takes."""
-    reward, error = record.reward, record.error
-    plain = reward is None or (type(reward) is float and math.isfinite(reward))
-    if plain and not record.metrics and isinstance(record.info, dict):
+    if _is_plain(record):
         return record
-    if reward is not None and (reward := _number(record.reward)) is None and error is None:
-        said = f"the reward must be a finite number or None, got {_shown(record.reward)}: look at the scorer"
-        error = ErrorInfo("BadReward", said)
     metrics, info = _metrics(record.metrics, record.info)
-    return attrs.evolve(record, reward=reward, metrics=metrics, info=info, error=error)
+    error = record.error or _reward_error(record.reward)
+    return attrs.evolve(record, reward=_number(record.reward), metrics=metrics, info=info, error=error)
+
+
+def checked_rollout(rollout: Rollout) -> Rollout | Failure:
+    """The rollout as :func:`storable` would have it in its record, or the failure that its reward makes of it.
+
+    Never raises. What has been through it once stays as it is.
+    """
+    if _is_plain(rollout):
+        return rollout
+    if (error := _reward_error(rollout.reward)) is not None:
+        return Failure(error, final=True)
+    metrics, info = _metrics(rollout.metrics, rollout.info)
+    return Rollout(rollout.completion, _number(rollout.reward), metrics, rollout.answer, info)
+
+
+def _is_plain(result: RolloutRecord | Rollout) -> bool:
+    reward = result.reward
+    plain = reward is None or (type(reward) is float and math.isfinite(reward))
+    return plain and type(result.metrics) is dict and not result.metrics and issubclass(type(result.info), dict)
+
+
+def _reward_error(reward: object) -> ErrorInfo | None:
+    if reward is None or _number(reward) is not None:
+        return None
+    said = f"the reward must be a finite number or None, got {value_shown(reward)}: look at the scorer"
+    return ErrorInfo("BadReward", said)
 
 
 def _metrics(metrics: object, info: object) -> tuple[dict[str, float], dict[str, Any]]:
     """Those metrics that are finite numbers, and ``info`` with a note of the others."""
-    info = dict(info) if isinstance(info, Mapping) else {"info": info}
-    if not isinstance(metrics, Mapping):
-        return {}, _noted(info, f"metrics must be a mapping, got {_shown(metrics)}")
-    good = {str(name): number for name, value in metrics.items() if (number := _number(value)) is not None}
-    if len(good) < len(metrics):
-        bad = ", ".join(str(name) for name, value in metrics.items() if _number(value) is None)
-        info = _noted(info, f"metrics that are no finite number are left out: {bad}")
-    return good, info
+    told, given = _as_dict(info), _as_dict(metrics)
+    note = told if told is not None else {"info": info}
+    if given is None:
+        return {}, _noted(note, f"metrics must be a mapping, got {value_shown(metrics)}")
+    numbers = {_text(name): _number(value) for name, value in given.items()}
+    bad = [name for name, number in numbers.items() if number is None]
+    if bad:
+        note = _noted(note, f"metrics that are no finite number are left out: {', '.join(bad)}")
+    return {name: number for name, number in numbers.items() if number is not None}, note
+
+
+def _as_dict(value: object) -> dict[Any, Any] | None:
+    try:
+        return dict(value) if isinstance(value, Mapping) else None
+    except Exception:  # a foreign class's own keys() failed
+        return None
 
 
 def _number(value: object) -> float | None:
     """A finite float for anything that is a number (NumPy's too), ``None`` for all else."""
-    if isinstance(value, str | bytes | bytearray) or not hasattr(value, "__float__"):
-        return None
     try:
+        if isinstance(value, str | bytes | bytearray) or not hasattr(value, "__float__"):
+            return None
         number = float(value)
     except Exception:  # an integer too large, or a foreign class's own failure
         return None
     return number if math.isfinite(number) else None
 
 
-def _shown(value: object) -> str:
+def value_shown(value: object) -> str:
+    """A foreign value in a few words, with its type. Never raises."""
     try:
         return f"{str(value)[:80]} ({type(value).__name__})"
     except Exception:  # a foreign class's own __str__ failed, or an integer is too long to write out
         return f"a value of type {type(value).__name__}"
 
 
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # as above
+        return f"<{type(value).__name__}>"
+
+
 def _noted(info: dict[str, Any], sentence: str) -> dict[str, Any]:
-    return {**info, NOTE: f"{info[NOTE]}; {sentence}" if NOTE in info else sentence}
+    return {**info, NOTE: f"{_text(info[NOTE])}; {sentence}" if NOTE in info else sentence}
 
 
 def encode(record: RolloutRecord) -> bytes:
@@ -99,10 +138,11 @@ def encode(record: RolloutRecord) -> bytes:
         "attempts": [_attempt(attempt) for attempt in record.attempts],
         "info": record.info,
     }
-    return write_json(document, _note_in_info) + b"\n"
+    return write_json(document, note_in_info) + b"\n"
 
 
-def _note_in_info(document: dict[str, Any], sentence: str) -> None:
+def note_in_info(document: dict[str, Any], sentence: str) -> None:
+    """Put what was changed to write *document* into its ``info``, beside what is noted there already."""
     info = document["info"]
     document["info"] = _noted(info if isinstance(info, dict) else {"info": info}, sentence)
 
