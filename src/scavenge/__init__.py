@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from scavenge.listings import EndpointSpec, Listing
     from scavenge.rollouts import Example, Rollout
-    from scavenge.runtime.ports import EndpointSource, Environment, ModelSession
+    from scavenge.runtime.ports import EndpointSource, Environment, ModelSession, SyncModelSession
     from scavenge.signals import GateView
     from scavenge.status import EndpointStatus, FleetStatus, PoolStatus, SessionsStatus, SourceStatus
     from scavenge.types import Attempt, Completion, Endpoint, RequestFailed, Usage
@@ -69,6 +69,7 @@ __all__ = [
     "SessionsStatus",
     "SourceError",
     "SourceStatus",
+    "SyncModelSession",
     "Usage",
     "UsageError",
     "open_pool",

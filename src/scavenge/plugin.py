@@ -16,11 +16,12 @@ from typing import Any
 import attrs
 import pluggy
 
+from scavenge.core.doorwords import read_reply
 from scavenge.core.endpoint_template import EndpointTemplate
-from scavenge.errors import InfrastructureError, SourceError
+from scavenge.errors import InfrastructureError, ScavengeError, SourceError
 from scavenge.listings import EndpointSpec, Listing
 from scavenge.rollouts import Example, Rollout
-from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, Environment, ModelSession
+from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, Environment, ModelSession, SyncModelSession
 from scavenge.signals import Ended, Ending, Flow, GateView, ServerLoad, WarmStart
 from scavenge.types import CapChanged, Json
 
@@ -46,9 +47,12 @@ __all__ = [
     "Scorer",
     "ServerLoad",
     "SourceError",
+    "SyncModelSession",
     "WarmStart",
     "hookimpl",
     "hookspec",
+    "model_error",
+    "rest",
     "scavenge_admission_policies",
     "scavenge_endpoint_sources",
     "scavenge_environments",
@@ -84,14 +88,44 @@ class _CheckConfig:
         if issubclass(value, EndpointTemplate) and not _are_texts(value.FACTS):
             remedy = 'write FACTS: ClassVar[tuple[str, ...]] = ("address",)'
             raise TypeError(f"{config}: FACTS must be a tuple of strings, got {value.FACTS!r}; {remedy}")
+        takers = [attribute.name for attribute in attrs.fields(value) if attribute.metadata.get("rest")]
+        if len(takers) > 1:
+            raise TypeError(f"{config}: the fields {' and '.join(takers)} each take the rest of the keys; keep one")
         for attribute in attrs.fields(value):
-            if attribute.init and {attribute.alias, attribute.metadata.get("alias")} <= {self.taken, None}:
+            keys = {attribute.alias, attribute.metadata.get("alias")}
+            if attribute.init and attribute.name not in takers and keys <= {self.taken, None}:
                 what = f'the key "{self.taken}" can never be set, since its table names the {kind} by it'
                 raise TypeError(f"{config}: {what}; rename the field")
 
 
 def _are_texts(value: object) -> bool:
     return isinstance(value, (tuple, list)) and all(isinstance(text, str) for text in value)
+
+
+def rest() -> Any:
+    """Declare a field for the keys that no other field of a configuration has: ``args: Mapping[str, Any] = rest()``.
+
+    It takes whatever TOML has; with ``Mapping[str, int]`` all its values are integers. A configuration has one at most,
+    and then no key is unknown.
+
+    versionadded: 0.1
+    """
+    return attrs.field(factory=dict, metadata={"rest": True})
+
+
+def model_error(http_status: int, body: bytes) -> ScavengeError:
+    """The error that a reply to a foreign client of ``model.base_url`` stands for, as ``model.chat`` would raise it.
+
+    An environment whose client says only that the status was bad raises this instead, so that the rollout's error is
+    the same as with ``model.chat``. Raises ``ValueError`` for a reply that is none.
+
+    versionadded: 0.1
+    """
+    try:
+        read_reply(http_status, body)
+    except ScavengeError as exc:
+        return exc
+    raise ValueError(f"HTTP {http_status} with a completion is no error")
 
 
 def _check_callable(descriptor: object, field: attrs.Attribute[Any], value: Any) -> None:
@@ -106,6 +140,13 @@ def _check_callable(descriptor: object, field: attrs.Attribute[Any], value: Any)
         raise TypeError(f"{kind} must be a plain function, got the coroutine function {name}")
     if inspect.isasyncgenfunction(value):
         raise TypeError(f"{kind}: decorate {value.__qualname__} with contextlib.asynccontextmanager")
+
+
+def _check_owned(descriptor: EnvironmentType, field: attrs.Attribute[bool], value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"EnvironmentType: with_owner must be True or False, got {value!r}")
+    if value and "/" in descriptor.name:
+        raise ValueError(f'EnvironmentType: name "{descriptor.name}" has an owner already; leave with_owner out')
 
 
 @attrs.frozen
@@ -143,7 +184,8 @@ class EnvironmentType:
 
     ``create(config)`` makes the environment of one evaluation before anything is started; it may read a file's
     beginning, and raises :class:`scavenge.errors.ConfigError` (each problem's ``where`` names the key of ``env_args``)
-    or ``ValueError`` when the evaluation cannot work.
+    or ``ValueError`` when the evaluation cannot work. An environment that is played in workers is made there once more,
+    by the same ``create``, and the one made before is dropped.
 
     versionadded: 0.1
     """
@@ -151,6 +193,11 @@ class EnvironmentType:
     name: str = attrs.field(validator=_check_name)
     config: type = attrs.field(validator=_CheckConfig())
     create: Callable[..., Environment] = attrs.field(validator=_check_callable)
+    with_owner: bool = attrs.field(default=False, validator=_check_owned)
+    """Whether ``env_id = "OWNER/NAME"`` names it too, with any owner, where no environment has the whole name.
+
+    versionadded: 0.1
+    """
 
 
 @attrs.frozen

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import string
-from datetime import timedelta, timezone
+from datetime import UTC, time, timedelta, timezone
 from pathlib import Path
 
+import pytest
 import tomli
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,10 +19,13 @@ from scavenge.config import (
     SourceSettings,
     WorkerSettings,
     dump,
+    dump_table,
     parse_run,
 )
+from scavenge.core.documents import parse_toml
 from scavenge.core.health_settings import HealthSettings
 from scavenge.core.plan import OrderSettings
+from scavenge.errors import UsageError
 
 NAMES = st.text(min_size=1, max_size=8).filter(str.strip)
 KEYS = st.text(alphabet=string.ascii_letters + " .é\n", min_size=1, max_size=6).filter(
@@ -82,7 +86,15 @@ def runs(draw):
             mirrors=st.lists(NAMES).map(tuple),
             keep=st.booleans(),
         ),
-        "workers": st.builds(WorkerSettings, max=st.none() | COUNTS, request_deadline=SECONDS),
+        "workers": st.builds(
+            WorkerSettings,
+            enabled=st.booleans(),
+            max=st.none() | COUNTS,
+            multiplex=COUNTS,
+            startup_timeout=SECONDS,
+            restart_backoff_max=SECONDS,
+            request_deadline=SECONDS,
+        ),
     }
     return RunSettings(
         name=draw(NAMES),
@@ -121,3 +133,52 @@ def test_keys_are_named_and_not_shown(monkeypatch):
     written = dump(parse_run(text.encode(), Path("/folder"), "eval.toml"))
     assert "MY_KEY" in written
     assert "hunter2" not in written
+
+
+@given(TABLES)
+def test_a_table_comes_back_as_it_was(table):
+    assert parse_toml(dump_table(table).encode()) == table
+
+
+def test_what_only_toml_has_comes_back_and_a_path_stays_as_it_was_written():
+    text = b"""
+    at = 2030-01-02T03:04:05.678901-03:30
+    day = 2030-01-02
+    hour = 03:04:05
+    least = -inf
+    path = "data/rows.jsonl"
+    odd = 1e400
+    lists = [[1, "a"], [{ "a.b" = { } }]]
+    """
+    table = parse_toml(text)
+    again = parse_toml(dump_table(table).encode())
+    assert again == table
+    assert again["at"].tzinfo is not None
+    assert again["path"] == "data/rows.jsonl"
+    (number,) = parse_toml(dump_table({"x": float("nan")}).encode()).values()
+    assert number != number
+
+
+def test_a_path_and_a_key_without_a_value_are_written_as_a_file_has_them():
+    assert parse_toml(dump_table({"path": Path("a/b"), "none": None, "pair": (1, 2)}).encode()) == {
+        "path": "a/b",
+        "pair": [1, 2],
+    }
+
+
+@pytest.mark.parametrize("odd", [{1}, b"x", object(), [None], {1: 2}, time(1, tzinfo=UTC), [16**9000]])
+def test_what_no_file_can_hold_is_refused(odd):
+    with pytest.raises(UsageError, match="settings hold what TOML cannot write: "):
+        dump_table({"odd": odd})
+
+
+def test_the_keys_of_the_workers_come_back():
+    text = (
+        'endpoints_path = "e.toml"\nin_worker = true\n[[eval]]\nenv_id = "a:b"\nendpoint_id = "a"\nin_worker = false\n'
+        '[[eval]]\nenv_id = "a:c"\nendpoint_id = "a"\n[workers]\nenabled = false\nmin = 2\nmultiplex = 1\n'
+        "startup_timeout = 5\nrestart_backoff_max = 0.5\n"
+    )
+    first = parse_run(text.encode(), Path("/folder"), "eval.toml")
+    again = parse_run(dump(first).encode(), Path("/elsewhere"), "config.toml")
+    assert first.workers == again.workers == WorkerSettings(False, 2, None, 1, 5.0, 0.5, 5.0)
+    assert [one.in_worker for one in again.evals] == [False, True]

@@ -110,7 +110,7 @@ shipments = [1]
         "eval.toml: health.interval: expected a number > 0, got 0",
         "eval.toml: images.shipments[0]: expected a string, got 1",
         'eval.toml: images.mirrors: expected a list, got "abc"',
-        "eval.toml: workers: min must not be above max, got min = 3 and max = 2",
+        "eval.toml: workers: min must not be above max, got min = 3 and max = 2; lower min or raise max",
         "eval.toml: admission.policy: expected a non-empty string, got 3",
         "eval.toml: endpoints_path: expected a string, got 3",
     ]
@@ -138,6 +138,7 @@ def test_problems_of_an_eval_are_told_beside_those_of_its_class():
         (f"idle_timeout = {10**400}", "idle_timeout: expected a finite number > 0, got an integer of more than"),
         ("idle_timeout = 0", "idle_timeout: expected a number > 0, got 0"),
         ("stream = 1", "stream: expected true or false, got 1"),
+        ("in_worker = 0", "in_worker: expected true or false, got 0"),
         ("in_worker = 'yes'", 'in_worker: expected true or false, got "yes"'),
         ("name = ' '", 'name: expected a non-empty string, got " "'),
         ("env_args = []", "env_args: expected a table, got an empty list"),

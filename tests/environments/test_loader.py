@@ -35,17 +35,19 @@ class PlusOne(scavenge.Environment):
         reply = await model.chat([{"role": "user", "content": example.data["question"]}])
         return scavenge.Rollout(completion=reply.text, reward=float(reply.text == example.data["answer"]))
 
-class Elsewhere(PlusOne):
-    backend = "asyncio"
-    def __init__(self):
-        raise AssertionError("made although it cannot be played")
-
 class Odd(PlusOne):
     backend = "threads"
 
-class Worker(PlusOne):
-    def __init__(self):
-        self.in_worker = True
+class Unsure(PlusOne):
+    in_worker = "no"
+
+class Counted(PlusOne):
+    multi_turn = 2
+
+class Raising(PlusOne):
+    @property
+    def backend(self):
+        raise RuntimeError("not yet")
 
 class Playless(scavenge.Environment):
     def examples(self):
@@ -58,6 +60,14 @@ class Rowless(scavenge.Environment):
 class Plain(PlusOne):
     def play(self, example, model):
         return None
+
+class PlainOpen(PlusOne):
+    def open(self):
+        pass
+
+class Late(PlusOne):
+    async def examples(self):
+        yield 1
 
 def make(count: int):
     return PlusOne(count)
@@ -117,7 +127,7 @@ class Given(Environment):
 class Plugin:
     @hookimpl
     def scavenge_environments(self) -> list[EnvironmentType]:
-        def raising(error: Exception) -> EnvironmentType:
+        def raising(error: BaseException) -> EnvironmentType:
             def create(config: Config) -> Environment:
                 raise error
 
@@ -129,13 +139,17 @@ class Plugin:
             raising(ValueError("count is odd")),
             raising(ConfigError([Problem("count", "odd"), Problem("path", "long")])),
             raising(UsageError("not like this")),
+            raising(SystemExit(3)),
         ]
 
 
-def load(folder: Path, env_id: str, in_worker: bool | None = None, **env_args: object) -> Environment:
+def load(folder: Path, env_id: str, **env_args: object) -> Environment:
     registry = load_plugins({}, entry_points=(), plugins={"mine": Plugin(), "bad": object()})
     loader = EnvironmentLoader(registry, structure_plugin, structure_arguments, folder)
-    return loader.load(env_id, env_args, where="eval.toml: eval[0]", in_worker=in_worker)
+    staged = loader.load(env_id, env_args, where="eval.toml: eval[0]")
+    assert staged.environment is not None
+    assert not staged.hosted
+    return staged.environment
 
 
 async def test_a_class_beside_the_evaluation_file_is_an_environment(folder: Path) -> None:
@@ -181,16 +195,31 @@ def test_a_registered_environment_gets_its_checked_configuration(folder: Path) -
         ("mine:make", {}, "eval[0].env_args"),
         ("mine:broken", {}, "mine:broken made object, which lacks examples; subclass scavenge.Environment"),
         ("mine:late", {}, "mine:late is a coroutine function"),
-        ("mine:Plain", {}, "mine:Plain: play must be an async function"),
+        (
+            "mine:Plain",
+            {},
+            'Plain: play must be an async function with backend = "trio"; write `async def play(self, example, model)',
+        ),
+        (
+            "mine:PlainOpen",
+            {},
+            'PlainOpen: open must be an async function with backend = "trio"; write `async def open',
+        ),
+        ("mine:Late", {}, "Late: examples must be a plain function, `def examples(self)`; it may block"),
         (
             "mine:Playless",
             {},
             "eval[0].env_id: Playless has no play of its own; give it `async def play(self, example, model)`",
         ),
         ("mine:Rowless", {}, "eval[0].env_id: Rowless has no examples of its own; give it `def examples(self)`"),
-        ("mine:Elsewhere", {}, 'backend = "asyncio": it needs worker processes, which this version lacks'),
-        ("mine:Worker", {}, "in_worker = true: it needs worker processes"),
         ("mine:Odd", {}, 'backend is "threads", must be one of "trio", "asyncio", "sync"'),
+        ("mine:Unsure", {}, 'eval[0].env_id: in_worker of Unsure is "no", must be True or False'),
+        ("mine:Counted", {}, "eval[0].env_id: multi_turn of Counted is 2, must be True or False"),
+        (
+            "mine:Raising",
+            {},
+            "mine:Raising made Raising, whose backend cannot be read: RuntimeError: not yet (mine.py, ",
+        ),
         ("org/given", {"count": "1"}, "eval[0].env_args.count: expected an integer"),
         ("ValueError", {}, "eval.toml: eval[0].env_args: count is odd"),
         ("ConfigError", {}, "eval.toml: eval[0].env_args.count: odd\neval.toml: eval[0].env_args.path: long"),
@@ -228,17 +257,13 @@ def test_a_plugin_that_fails_to_make_its_environment_is_named(folder: Path) -> N
         load(folder, "RuntimeError")
     with pytest.raises(UsageError, match="not like this"):
         load(folder, "UsageError")
+    with pytest.raises(PluginError, match='environment "SystemExit" cannot be made: SystemExit: 3'):
+        load(folder, "SystemExit")
 
 
 def test_an_error_that_a_factory_raises_on_purpose_stays_what_it_is(folder: Path) -> None:
     with pytest.raises(SourceError, match="the data are elsewhere"):
         load(folder, "mine:remote")
-
-
-def test_worker_processes_are_refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"eval\[0\].in_worker: needs worker processes"):
-        load(folder, "org/given", in_worker=True)
-    assert load(folder, "org/given", in_worker=False)
 
 
 def test_a_folder_is_importable_inside_the_block_only(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_the_environment_of_the_guide_plays(folder: Path) -> None:
-    environment_code, plugin_code = python_of("how-to/write-an-environment.md")
+    environment_code, plugin_code, *_ = python_of("how-to/write-an-environment.md")
     (folder / "guessing.py").write_text(environment_code)
     (folder / "guessing_plugin.py").write_text(plugin_code)
     import guessing_plugin  # type: ignore[import-not-found]  # written above
@@ -42,7 +42,8 @@ async def test_the_environment_of_the_guide_plays(folder: Path) -> None:
     registry = load_plugins({}, entry_points=(), plugins={"guessing": guessing_plugin})
     loader = EnvironmentLoader(registry, structure_plugin, structure_arguments, folder)
     for env_id in ("guessing:Guessing", "guessing"):
-        environment = loader.load(env_id, {"count": 2, "turns": 3}, where="eval.toml: eval[0]")
+        environment = loader.load(env_id, {"count": 2, "turns": 3}, where="eval.toml: eval[0]").environment
+        assert environment is not None
         first, second = environment.examples()
         assert (await environment.play(first, CannedModel("0"))).reward == 1.0
         lost = await environment.play(second, CannedModel("0"))

@@ -6,7 +6,7 @@ import importlib.metadata
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from scavenge.plugin import (
     Listing,
     Scorer,
     hookimpl,
+    rest,
 )
 from scavenge.plugins.manager import load_plugins
 from scavenge.plugins.registry import Clash, Plugin, Registry
@@ -72,6 +73,17 @@ class Reachable:
     type: str = attrs.field(default="", metadata={"alias": "api_client_type"})
     policy: str = ""
     computed: int = attrs.field(init=False, default=7)
+
+
+@attrs.frozen
+class RestTwice:
+    some: Mapping[str, int] = rest()
+    more: Mapping[str, int] = rest()
+
+
+@attrs.frozen
+class RestCalledType:
+    type: Mapping[str, int] = rest()
 
 
 class Hosts:
@@ -319,6 +331,14 @@ def test_a_hook_that_breaks_the_rules_is_this_plugins_error(hook: Any, error: st
             'EndpointSourceType: config Typed: the key "type" can never be set, since its table names the Endpoint',
         ),
         (lambda: AdmissionPolicyType("a", Aliased, Fixed), 'config Aliased: the key "policy" can never be set'),
+        (
+            lambda: EnvironmentType("a", RestTwice, score),  # type: ignore[arg-type]
+            "EnvironmentType: config RestTwice: the fields some and more each take the rest of the keys; keep one",
+        ),
+        (
+            lambda: EnvironmentType("a", Config, score, with_owner="yes"),  # type: ignore[arg-type]
+            "EnvironmentType: with_owner must be True or False, got 'yes'",
+        ),
     ],
 )
 def test_a_descriptor_checks_itself_where_it_is_written(make: Any, error: str) -> None:
@@ -331,6 +351,13 @@ def test_a_field_that_is_called_as_another_tables_name_or_has_another_key_is_non
     assert EndpointSourceType("a", Aliased, open_hosts).config is Aliased
     assert AdmissionPolicyType("a", Typed, Fixed).config is Typed
     assert EndpointSourceType("a", Reachable, open_hosts).config is Reachable
+    assert EndpointSourceType("a", RestCalledType, open_hosts).config is RestCalledType
+
+
+def test_a_name_that_has_an_owner_takes_no_other() -> None:
+    with pytest.raises(ValueError, match='name "org/env" has an owner already; leave with_owner out'):
+        EnvironmentType("org/env", Config, score, with_owner=True)  # type: ignore[arg-type]
+    assert not EnvironmentType("org/env", Config, score).with_owner  # type: ignore[arg-type]
 
 
 # --- plugins that clash, and names that fit none

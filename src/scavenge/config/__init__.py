@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scavenge.config.dump import dump
+from scavenge.config.dump import dump, dump_table
 from scavenge.config.endpoint_rows import check_listing, pool_modes
 from scavenge.config.load import load_run, parse_run
 from scavenge.config.plugin_keys import structure_arguments, structure_plugin
@@ -27,6 +27,7 @@ __all__ = [
     "WorkerSettings",
     "check_listing",
     "dump",
+    "dump_table",
     "identity",
     "load_run",
     "parse_run",

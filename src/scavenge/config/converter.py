@@ -53,9 +53,7 @@ def strict_converter(base_dir: Path) -> cattrs.Converter:
     converter.register_structure_hook_func(
         lambda kind: _origin(kind) in (list, *_TUPLES, *_SETS), lambda value, kind: _sequence(value, kind, converter)
     )
-    converter.register_structure_hook_func(
-        lambda kind: _origin(kind) in _TABLES, lambda value, kind: _table(value, kind, converter)
-    )
+    converter.register_structure_hook_func(is_table, lambda value, kind: _table(value, kind, converter))
     converter.register_structure_hook_func(_is_union, lambda value, kind: _union(value, kind, converter))
     return converter
 
@@ -75,6 +73,11 @@ def noun_of(kind: Any) -> str:
     if kind is float:
         return "a number"
     return _SCALARS.get(kind, "a string" if kind is Path or _reads_text(kind) else "a table")
+
+
+def is_table(kind: Any) -> bool:
+    """Whether values of that type are tables with any keys."""
+    return _origin(kind) in _TABLES
 
 
 def _origin(kind: Any) -> Any:

@@ -1,19 +1,20 @@
 """Reads attrs classes from tables: unknown keys, wrong types and failing validators are all found at once.
 
-A field's metadata may say ``alias`` (another key for it) and ``secret`` (messages do not show the value).
+A field's metadata may say ``alias`` (another key for it), ``secret`` (messages do not show the value) and ``rest`` (it
+takes all keys that no other field has).
 Knows no file; faults have paths relative to the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
 import cattrs
 
-from scavenge.config.converter import faults_of, noun_of, strict_converter
+from scavenge.config.converter import faults_of, is_table, noun_of, strict_converter
 from scavenge.config.problems import Fault, Mismatch, Wrong
 from scavenge.core.naming import shown, suggestion
 from scavenge.errors import UsageError
@@ -40,6 +41,33 @@ class _Field:
         return self.alias if self.alias is not None and table.get(self.alias) is not None else None
 
 
+@attrs.frozen
+class _Shape:
+    """The fields of a class with a key of their own, and the one that takes the rest of the keys."""
+
+    fields: tuple[_Field, ...]
+    rest: _Field | None
+
+    @classmethod
+    def of(cls, kind: type) -> _Shape:
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        try:
+            attrs.resolve_types(kind)
+        except NameError as exc:
+            raise UsageError(f"{name}: {exc}; import what its annotations name at run time") from exc
+        every = [_Field.of(attribute) for attribute in attrs.fields(kind) if attribute.init]
+        rests = [field for field in every if field.attribute.metadata.get("rest")]
+        if len(rests) > 1:
+            raise UsageError(f"{name}: {rests[0].key} and {rests[1].key} each take the rest of the keys; keep one")
+        if rests and not is_table(rests[0].attribute.type):
+            raise UsageError(f"{name}: {rests[0].key} takes the rest of the keys; annotate it as Mapping[str, Any]")
+        return cls(tuple(field for field in every if field not in rests), rests[0] if rests else None)
+
+    @property
+    def every(self) -> tuple[_Field, ...]:
+        return self.fields if self.rest is None else (*self.fields, self.rest)
+
+
 @attrs.define
 class Found:
     """What a table has for a class: the values that are right, by the names ``__init__`` takes, and what is wrong."""
@@ -56,7 +84,7 @@ class Reader:
     def __init__(self, base_dir: Path) -> None:
         self._base_dir = base_dir
         self.converter: cattrs.Converter = strict_converter(base_dir)
-        self._fields: dict[type, tuple[_Field, ...]] = {}
+        self._shapes: dict[type, _Shape] = {}
         self.converter.register_structure_hook_func(
             lambda kind: isinstance(kind, type) and attrs.has(kind) and not hasattr(kind, "from_text"),
             lambda value, kind: self.build(kind, value),
@@ -88,12 +116,12 @@ class Reader:
         return {key: self._base_dir / default for key, default in defaults if isinstance(default, Path)}
 
     def keys(self, cls: type) -> tuple[str, ...]:
-        """Every key of a class, aliases included."""
+        """Every key that a class names, aliases included."""
         return tuple(key for field in self.fields(cls) for key in (field.key, field.alias) if key is not None)
 
     def unknown(self, cls: type, table: Mapping[str, object]) -> list[Fault]:
-        """A fault for each key that the class does not have."""
-        return unknown_keys(table, self.keys(cls))
+        """A fault for each key that the class does not have; none where a field takes the rest."""
+        return unknown_keys(table, self.keys(cls)) if self._shape(cls).rest is None else []
 
     def missing(self, cls: type, table: Mapping[str, object]) -> list[Fault]:
         """A fault for each key without a default that the table lacks."""
@@ -114,19 +142,30 @@ class Reader:
                 found.values[field.key] = self.read(field.attribute.type, table[key])
             except (ValueError, TypeError) as exc:
                 found.faults.extend(_field_faults(field, key, table[key], exc))
-        _validate(_shell(cls, self.fields(cls), found), fields, table, found)
+        shape = self._shape(cls)
+        if shape.rest is not None:
+            found.faults.extend(self._collect(shape.rest, cls, table, found))
+        _validate(_shell(cls, shape.every, found), fields, table, found)
         return found
 
+    def _collect(self, rest: _Field, cls: type, table: Mapping[str, object], found: Found) -> Sequence[Fault]:
+        """Give the field that takes the rest the keys that no other field has."""
+        named = self.keys(cls)
+        others = {key: value for key, value in table.items() if key not in named and value is not None}
+        try:
+            found.values[rest.key] = self.read(rest.attribute.type, others)
+        except (ValueError, TypeError) as exc:
+            return faults_of(exc)
+        return ()
+
     def fields(self, cls: type) -> tuple[_Field, ...]:
-        """The fields of an attrs class that ``__init__`` takes."""
-        if cls not in self._fields:
-            try:
-                attrs.resolve_types(cls)
-            except NameError as exc:
-                name = f"{cls.__module__}.{cls.__qualname__}"
-                raise UsageError(f"{name}: {exc}; import what its annotations name at run time") from exc
-            self._fields[cls] = tuple(_Field.of(attribute) for attribute in attrs.fields(cls) if attribute.init)
-        return self._fields[cls]
+        """The fields of an attrs class that ``__init__`` takes and that have a key of their own."""
+        return self._shape(cls).fields
+
+    def _shape(self, cls: type) -> _Shape:
+        if cls not in self._shapes:
+            self._shapes[cls] = _Shape.of(cls)
+        return self._shapes[cls]
 
 
 def unknown_keys(table: Mapping[str, object], valid: Collection[str]) -> list[Fault]:

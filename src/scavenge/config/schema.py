@@ -89,7 +89,7 @@ class EvalSettings:
     name: str = attrs.field(validator=_filled, default=attrs.Factory(lambda self: self.env_id, takes_self=True))
     env_args: Mapping[str, Any] = attrs.field(factory=dict)
     in_worker: bool | None = None
-    """``None``: as the environment says."""
+    """Whether worker processes play it. ``None``: as the environment says; one that is not for Trio is always so."""
     endpoint_id: str | None = attrs.field(default=None, validator=validators.optional(_filled))
     model: str | None = attrs.field(default=None, validator=validators.optional(_filled))
     api_base_url: Url | None = None
@@ -160,22 +160,29 @@ class ImageSettings:
 
 @attrs.frozen
 class WorkerSettings:
-    """``[workers]``. Times are in seconds."""
+    """``[workers]``: the worker processes of each eval that is played in them. Times are in seconds."""
 
     enabled: bool = True
+    """False: none are started, and an environment for Trio that asks for one is played in this process."""
     min: int = attrs.field(default=1, validator=_at_least_1)
+    """How many are kept, also idle ones."""
     max: int | None = attrs.field(default=None, validator=validators.optional(_at_least_1))
-    """``None``: as many as this machine has cores."""
+    """``None``: as many as this process may use cores, and not less than ``min``."""
     multiplex: int = attrs.field(default=16, validator=_at_least_1)
+    """How many rollouts a worker plays at once."""
     startup_timeout: float = attrs.field(default=600.0, validator=_above_0)
+    """How long a worker may take to load its environment."""
     restart_backoff_max: float = attrs.field(default=30.0, validator=_above_0)
+    """The longest pause before one that failed is started again."""
     request_deadline: float = attrs.field(
         default=attrs.Factory(lambda self: self.startup_timeout, takes_self=True), validator=_above_0
     )
+    """How long a rollout may wait while no worker is ready."""
 
     def __attrs_post_init__(self) -> None:
         if self.max is not None and self.max < self.min:
-            raise ValueError(f"min must not be above max, got min = {self.min} and max = {self.max}")
+            got = f"got min = {self.min} and max = {self.max}"
+            raise ValueError(f"min must not be above max, {got}; lower min or raise max")
 
 
 @attrs.frozen

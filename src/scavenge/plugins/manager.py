@@ -18,7 +18,6 @@ from functools import partial
 import attrs
 
 from scavenge.core.codeplace import raised_line
-from scavenge.environments.references import load_scorer
 from scavenge.errors import PluginError
 from scavenge.plugins.builtin import BuiltinPlugin
 from scavenge.plugins.collect import collect
@@ -72,7 +71,7 @@ def load_plugins(
     Raises nothing that a plugin raises: what fails is in :attr:`Registry.plugins` with its error.
     """
     environ = os.environ if environ is None else environ
-    registry = Registry(load_scorer=load_scorer)
+    registry = Registry()
     builtin = BuiltinPlugin(find_scorer=partial(registry.scorer, where="scorer"))
     registry.add(Plugin("scavenge", "scavenge", _own_version()), collect("scavenge", builtin))
     for name, plugin in (plugins or {}).items():

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import attrs
 
 from scavenge.core.naming import listed, shown, suggestion
+from scavenge.environments.references import load_scorer
 from scavenge.errors import ConfigError, PluginError, Problem
 from scavenge.plugin import AdmissionPolicyType, EndpointSourceType, EnvironmentType, Scorer
 from scavenge.plugins.collect import Collected
@@ -68,8 +69,8 @@ class _Shelf(Generic[T]):
             if len(found) > 1:
                 yield Clash(self.kind, name, tuple(sorted(owner for _, owner in found)))
 
-    def find(self, name: str) -> tuple[T, str] | None:
-        found = self._items.get(name, [])
+    def find(self, name: str, suits: Callable[[T], bool] = lambda _: True) -> tuple[T, str] | None:
+        found = [pair for pair in self._items.get(name, []) if suits(pair[0])]
         if len(found) > 1:
             owners = sorted(owner for _, owner in found)
             raise PluginError(
@@ -82,11 +83,10 @@ class _Shelf(Generic[T]):
 class Registry:
     """Everything that plugins add, by name. ``plugins`` are all that were found, those that failed included."""
 
-    def __init__(self, load_scorer: Callable[[str, str], Scorer]) -> None:
+    def __init__(self) -> None:
         self.plugins: tuple[Plugin, ...] = ()
         self.unknown_disabled: tuple[str, ...] = ()
         """What the user turned off and no installed plugin is called, as it was written."""
-        self._load_scorer = load_scorer
         self._sources: _Shelf[EndpointSourceType] = _Shelf("endpoint source")
         self._policies: _Shelf[AdmissionPolicyType] = _Shelf("admission policy")
         self._environments: _Shelf[EnvironmentType] = _Shelf("environment")
@@ -119,12 +119,13 @@ class Registry:
         return self._look_up(self._policies, name, where)
 
     def environment(self, name: str, where: str = "env_id") -> EnvironmentType:
-        """The environment of that name."""
-        return self._look_up(self._environments, name, where)
+        """The environment of that name, which may have an owner before it."""
+        found = self.find_environment(name)
+        return self._look_up(self._environments, name, where) if found is None else found[0]
 
     def scorer(self, name: str, where: str = "scorer") -> Scorer:
         """The scorer of that name, or the function that ``package.module:function`` refers to."""
-        return self._load_scorer(name, where) if ":" in name else self._look_up(self._scorers, name, where)
+        return load_scorer(name, where) if ":" in name else self._look_up(self._scorers, name, where)
 
     def _look_up(self, shelf: _Shelf[T], name: str, where: str) -> T:
         if (found := shelf.find(name)) is None:
@@ -133,12 +134,19 @@ class Registry:
         return found[0]
 
     def find_environment(self, name: str) -> tuple[EnvironmentType, str] | None:
-        """The environment of that name with the plugin it comes from; ``None`` when nobody adds it."""
-        return self._environments.find(name)
+        """The environment of that name with the plugin it comes from; ``None`` when nobody adds it.
 
-    def environment_names(self) -> tuple[str, ...]:
-        """The names of all environments, sorted."""
-        return self._environments.names()
+        ``OWNER/NAME`` is the environment of that whole name, or else the one called ``NAME`` that any owner may stand
+        before. Raises :class:`scavenge.errors.PluginError` for one that several plugins add.
+        """
+        owner, _, bare = name.partition("/")
+        found = self._environments.find(name)
+        return found if found or not owner else self._environments.find(bare, lambda kind: kind.with_owner)
+
+    def environment_names(self, *, with_owner: bool = False) -> tuple[str, ...]:
+        """The names of all environments, or of those alone that any owner may stand before; sorted."""
+        names = {kind.name for kind, _ in self._environments.every() if kind.with_owner or not with_owner}
+        return tuple(sorted(names))
 
     def owner(self, descriptor: EndpointSourceType | AdmissionPolicyType | EnvironmentType | Scorer) -> str:
         """The plugin that a descriptor comes from, as messages call it.
