@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 from scavenge.core.flow import Stream
+from scavenge.core.worker_messages import FromWorker, ToWorker
 from scavenge.listings import Listing
 from scavenge.rollouts import Example, Rollout
 from scavenge.signals import ServerLoad
-from scavenge.types import Answer, ChatRequest, Completion, Endpoint, Healthy, Messages, Outcome
+from scavenge.types import Answer, ChatRequest, Completion, Endpoint, Healthy, Json, Messages, Outcome
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -74,6 +77,19 @@ class ModelTransport(Protocol):
 class ModelSession(Protocol):
     """What a rollout sees of the model."""
 
+    @property
+    def base_url(self) -> str:
+        """Where a foreign OpenAI client finds the model, as this rollout; good until the rollout ends.
+
+        Raises :class:`scavenge.UsageError` where no gateway is open.
+        """
+        ...
+
+    @property
+    def api_key(self) -> str:
+        """The key that goes with :attr:`base_url`."""
+        ...
+
     async def chat(self, messages: Messages, **options: object) -> Completion:
         """One request, retried as often as the run allows.
 
@@ -82,8 +98,45 @@ class ModelSession(Protocol):
         ...
 
 
+class SyncModelSession(Protocol):
+    """What a rollout of an environment with ``backend = "sync"`` sees of the model.
+
+    versionadded: 0.1
+    """
+
+    @property
+    def base_url(self) -> str:
+        """Where a foreign OpenAI client finds the model, as this rollout; good until the rollout ends."""
+        ...
+
+    @property
+    def api_key(self) -> str:
+        """The key that goes with :attr:`base_url`."""
+        ...
+
+    def chat(self, messages: Messages, **options: object) -> Completion:
+        """One request, retried as often as the run allows; blocks.
+
+        Raises :class:`scavenge.RequestFailed` when it cannot be answered. Once the rollout is cancelled, it raises at
+        once, and so does every later call.
+        """
+        ...
+
+
+def _plain_too(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Awaitable[T] | T]:
+    """For type checkers: a subclass may have a plain function instead, which ``backend = "sync"`` asks for."""
+    return function
+
+
+def _plain_or_super(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Any]:
+    """The same for what a subclass calls by ``super()``: where the own one is awaited, so is the base's."""
+    return function
+
+
 class Environment:
     """What is evaluated: examples, and how one is played out and scored. Subclass it, or give the same names.
+
+    With ``backend = "sync"``, ``play``, ``open`` and ``close`` are plain functions; else they are coroutine functions.
 
     versionadded: 0.1
     """
@@ -91,7 +144,7 @@ class Environment:
     multi_turn: ClassVar[bool] = True
     """Whether a rollout may call the model more than once."""
     backend: ClassVar[str] = "trio"
-    """``trio``; ``asyncio`` and ``sync`` run in worker processes."""
+    """``trio``; ``asyncio`` and ``sync`` are played in worker processes."""
     in_worker: ClassVar[bool] = False
     """Whether it asks for a worker process of its own accord."""
 
@@ -106,15 +159,86 @@ class Environment:
         """
         return {}
 
-    async def play(self, example: Example, model: ModelSession) -> Rollout:
-        """Play one example out and score it. What it raises is this rollout's error."""
+    @_plain_too
+    async def play(self, example: Example, model: Any) -> Rollout:
+        """Play one example out and score it. What it raises is this rollout's error.
+
+        ``model`` is a :class:`ModelSession`, with ``backend = "sync"`` a :class:`SyncModelSession`.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no play of its own")
 
+    @_plain_or_super
     async def open(self) -> None:
         """Called once before the first rollout."""
 
+    @_plain_or_super
     async def close(self) -> None:
         """Called once after the last rollout, also when the run is cancelled (then for two seconds at most)."""
+
+
+class ModelDoor(Protocol):
+    """Where requests for the model come in from outside, each for the rollout whose session it names."""
+
+    async def chat(self, session_id: str, messages: Messages, options: Json) -> Completion:
+        """One request of a session's rollout, as :meth:`ModelSession.chat` would make it.
+
+        Raises :class:`scavenge.errors.UnknownSession` when there is no such session, or when it ends meanwhile, and
+        what :meth:`ModelSession.chat` raises. Cancelled, it gives back its slot.
+        """
+        ...
+
+
+class WorkerProcess(Protocol):
+    """One worker process, from its start to its end. What it says is untrusted: it runs foreign code."""
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        ...
+
+    @property
+    def log_file(self) -> str:
+        """The file with what it prints, relative to the run's folder."""
+        ...
+
+    async def send(self, message: ToWorker) -> None:
+        """Send a message; one at a time. To a process that is gone it goes nowhere, without an error."""
+        ...
+
+    async def receive(self) -> FromWorker | None:
+        """The next message; ``None`` after the last: the process is gone, and all that it had written has been read.
+
+        Raises :class:`scavenge.core.frames.BadFrame` for what is no message, after which nothing more is read.
+        Cancelled, it has lost nothing: the next call goes on.
+        """
+        ...
+
+    async def wait_end(self) -> str:
+        """Wait until the process is gone, and say how in a few words: ``exit code 3``, ``SIGSEGV``."""
+        ...
+
+    def kill(self) -> None:
+        """Kill it and its process group at once. Never waits."""
+        ...
+
+    def cpu_s(self) -> float | None:
+        """How much processor time it has used; ``None`` where the system does not tell."""
+        ...
+
+    def log_tail(self) -> str:
+        """The end of what it has printed, a few lines, read within bounds; empty when there is nothing."""
+        ...
+
+
+class WorkerLauncher(Protocol):
+    """Starts worker processes."""
+
+    def open_worker(self, name: str) -> AbstractAsyncContextManager[WorkerProcess]:
+        """A process while the block runs; *name* tells it from others in the names of its files.
+
+        Entering raises :class:`scavenge.errors.CannotSpawn`. Leaving, however, kills what is left of its group.
+        """
+        ...
 
 
 class ResultLog(Protocol):
