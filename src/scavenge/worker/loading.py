@@ -1,0 +1,58 @@
+"""From the run's :class:`Load` to an environment, and what is told of one that cannot be loaded. Starts nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import cast
+
+from scavenge.config.plugin_keys import structure_arguments, structure_plugin
+from scavenge.core.codeplace import raised_line
+from scavenge.core.documents import parse_toml
+from scavenge.core.naming import one_line
+from scavenge.core.worker_messages import Broken, Load, Ready
+from scavenge.environments.loader import EnvironmentLoader
+from scavenge.errors import ConfigError, ScavengeError
+from scavenge.plugins.registry import Registry
+from scavenge.runtime.ports import Environment
+from scavenge.types import Json
+
+
+def _registry(env_id: str) -> Registry:
+    """The plugins, with all that they import, but for a name with a colon: no plugin may add one."""
+    if ":" in env_id:
+        return Registry()
+    from scavenge.plugins.manager import load_plugins
+
+    return load_plugins(os.environ)
+
+
+def make_environment(load: Load) -> Environment:
+    """The environment, made and checked, whatever its backend. The folder of the evaluation file is importable.
+
+    Raises :class:`scavenge.errors.ConfigError`, and whatever its own code raises that the loader leaves as it is.
+    """
+    loader = EnvironmentLoader(_registry(load.env_id), structure_plugin, structure_arguments, Path(load.base_dir))
+    return loader.load_hosted(load.env_id, parse_toml(load.env_args.encode()), where=load.where)
+
+
+def ready(environment: Environment) -> Ready:
+    """What is told of an environment that can be played. Blocks as long as its ``identity`` does, and raises likewise.
+
+    Environments that only have the needed names may have none.
+    """
+    identity: object = getattr(environment, "identity", dict)()
+    if not isinstance(identity, dict):
+        identity = dict(cast("Json", identity))
+    return Ready(environment.backend, environment.multi_turn, identity)
+
+
+def broken(error: BaseException, called: object, doing: str = "") -> Broken:
+    """What is told of an environment that *error* came from while it was *doing* something.
+
+    *called* is the environment, or the name of the module that it is in, so that the place in its code is told.
+    """
+    if isinstance(error, ConfigError):
+        return Broken("; ".join(map(str, error.problems)), error.problems)
+    said = one_line(str(error)) if isinstance(error, ScavengeError) else raised_line(error, called, one_line)
+    return Broken(f"{doing}: {said}" if doing else said)

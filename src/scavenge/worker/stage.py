@@ -1,0 +1,60 @@
+"""An environment that is made, and what every backend needs to play it. Knows no event loop."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import attrs
+
+from scavenge.core.worker_messages import Ready
+from scavenge.errors import ScavengeError
+from scavenge.runtime.ports import Environment
+from scavenge.worker.answers import Answers
+from scavenge.worker.link import Link
+from scavenge.worker.loading import broken
+from scavenge.worker.rows import RowsThread
+
+CLOSE_WITHIN_S = 2.0
+"""How long an environment may take to close, as in the run's own process."""
+TURN_EVERY_S = 1.0
+"""How often an event loop shows that it turns."""
+DONE, BROKEN = 0, 1
+"""Exit statuses."""
+
+
+def print_traceback(error: BaseException) -> None:
+    """Put the traceback into the log; what scavenge raises on purpose, for a reason that is no error, has none."""
+    if not isinstance(error, ScavengeError) or error.__cause__ is not None:
+        traceback.print_exception(error)
+
+
+@attrs.frozen(eq=False)
+class Stage:
+    """One environment, not open yet. ``facts`` is what is told once it is."""
+
+    environment: Environment
+    facts: Ready
+    link: Link
+    answers: Answers
+
+    def opened(self) -> RowsThread:
+        """Tell that the environment is ready; its rows are read from now on."""
+        rows = RowsThread(self.environment, self.link)
+        self.link.send(self.facts)
+        return rows
+
+    def not_opened(self, error: BaseException) -> int:
+        """Tell that it cannot be opened; the exit status that follows from it."""
+        print_traceback(error)
+        self.link.send(broken(error, self.environment, "cannot be opened"))
+        return BROKEN
+
+    def close_failed(self, error: BaseException) -> None:
+        """Note in the log that ``close`` failed: the results are there, so it harms none of them."""
+        print_traceback(error)
+        self.note("close() failed")
+
+    def note(self, line: str) -> None:
+        """Put a line into the log."""
+        print(f"scavenge worker: {line}", file=sys.stderr, flush=True)  # noqa: T201  # its log file
