@@ -11,7 +11,7 @@ from typing import TypeAlias
 import attrs
 
 from scavenge.rollouts import RolloutRecord
-from scavenge.status import Picture
+from scavenge.status import Picture, WorkersStatus
 from scavenge.types import Attempt, EndpointId, Url
 
 
@@ -204,6 +204,48 @@ class PoolWaiting:
 
 
 @attrs.frozen
+class WorkerStarting:
+    """A worker process of an evaluation is being started; ``worker`` numbers all that the evaluation starts."""
+
+    eval: str
+    worker: int
+
+
+@attrs.frozen
+class WorkerReady:
+    """A worker has loaded its environment, which took ``loading_s``, and takes rollouts."""
+
+    eval: str
+    worker: int
+    pid: int
+    loading_s: float
+
+
+@attrs.frozen
+class WorkerEnded:
+    """A worker is gone. ``displaced`` rollouts were in it unanswered, and are played elsewhere.
+
+    ``how`` is ``not spawned``, ``died loading``, ``died serving`` or ``retired``; ``why`` is one line, with the exit
+    code or the signal.
+    """
+
+    eval: str
+    worker: int
+    how: str
+    why: str
+    displaced: int = 0
+    log: str = ""
+    """The file with what it printed, relative to the run's folder; empty where there is none."""
+
+
+@attrs.frozen
+class WorkersChanged:
+    """The workers of an evaluation are in another state, or others of them are ready, than before."""
+
+    status: WorkersStatus
+
+
+@attrs.frozen
 class Stalled:
     """Nothing has come of the run for ``quiet_s`` seconds although something is owed; ``picture`` shows everything."""
 
@@ -230,6 +272,7 @@ Event: TypeAlias = (
     "RunStarted | EvalSized | RunStopping"
     " | EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft | HealthChanged | LeasesRevoked"
     " | LimitMoved | SessionsMoved"
+    " | WorkerStarting | WorkerReady | WorkerEnded | WorkersChanged"
     " | NetworkLost | NetworkBack | SourceChanged | AttemptStarted | AttemptEnded | AttemptDropped"
     " | RolloutStarted | RolloutFinished | PoolWaiting | EvalGaveUp | Stalled | Warned"
 )

@@ -116,6 +116,29 @@ class FleetStatus:
 
 
 @attrs.frozen
+class WorkersStatus:
+    """How the worker processes of one evaluation are doing. ``state`` is never a bare "ok".
+
+    ``starting``: none is ready yet, some load; ``ready``: those that are ready do, others may be loading beside them;
+    ``degraded``: fewer are ready than are wanted, because some failed; ``empty``: none is ready, and none is loading;
+    ``closed``: the evaluation is over.
+    """
+
+    eval: str
+    state: str
+    ready: int
+    starting: int
+    wanted: int
+    """How many the work calls for."""
+    playing: int
+    """Rollouts in workers."""
+    parked: int
+    """Rollouts that wait for a worker."""
+    why: str = ""
+    """One line that says what failed last, and when that is tried again; empty while nothing is wrong."""
+
+
+@attrs.frozen
 class TaskStatus:
     """A task and where it waits: the innermost lines of its stack, ``file:line function``, the outermost first."""
 
@@ -148,3 +171,4 @@ class Picture:
     network_down_s: float | None
     tasks: tuple[TaskStatus, ...]
     tasks_in_all: int
+    workers: tuple[WorkersStatus, ...] = ()

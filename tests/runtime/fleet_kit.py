@@ -21,6 +21,7 @@ from scavenge.events import Event
 from scavenge.listings import Listing
 from scavenge.rollouts import Example, Rollout
 from scavenge.runtime.fleet import Fleet, FleetPorts, FleetSettings, open_fleet
+from scavenge.runtime.hosting import LocalHost
 from scavenge.runtime.pool import Pool
 from scavenge.runtime.ports import Environment, ModelSession, ModelTransport
 from scavenge.runtime.run import Run, RunLimits
@@ -106,8 +107,9 @@ class Kit:
             **{key: settings.pop(key) for key in plan_keys & settings.keys()},  # type: ignore[arg-type]
         )
         requests = RequestSettings(**{key: settings.pop(key) for key in request_keys & settings.keys()})  # type: ignore[arg-type]
-        job = EvalJob(name, "test-env", environment, plan, pool, requests, **settings)  # type: ignore[arg-type]
-        return EvalRun(job, self.sink, self.ports, lambda: next(self._ages), InPlace())
+        host = LocalHost(name, "test-env", environment, InPlace(), self.events.append)
+        job = EvalJob(name, "test-env", host, plan, pool, requests, **settings)  # type: ignore[arg-type]
+        return EvalRun(job, self.sink, self.ports, lambda: next(self._ages))
 
     async def play(self, *evals: EvalRun) -> None:
         """Run evaluations to their end and write all that is pending."""

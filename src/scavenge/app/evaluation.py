@@ -22,6 +22,8 @@ from random import Random
 import attrs
 import trio
 
+from scavenge.app.door import open_door
+from scavenge.app.hosts import HostPorts, make_hosts, worker_pools
 from scavenge.app.jobs import make_jobs
 from scavenge.app.options import RunOptions, adapted, load, odd_settings
 from scavenge.app.parts import Parts, make_parts, named_sources
@@ -52,13 +54,15 @@ from scavenge.errors import (
 )
 from scavenge.events import Event, Observer, RunStarted, Warned
 from scavenge.listings import CheckedListing, Listing
-from scavenge.runtime.fleet import Fleet, FleetPorts, FleetSettings, open_fleet
+from scavenge.runtime.fleet import FleetPorts, FleetSettings, open_fleet
+from scavenge.runtime.hosting import Host
 from scavenge.runtime.run import Run, RunLimits
-from scavenge.runtime.runner import EvalRun
+from scavenge.runtime.runner import EvalJob, EvalRun
 from scavenge.runtime.session import SessionPorts
 from scavenge.runtime.shutdown import signals_end_the_run
 from scavenge.runtime.sink import Sink
 from scavenge.runtime.watchdog import open_watchdog
+from scavenge.runtime.workerhost import open_workers
 from scavenge.types import Endpoint
 
 SUMMARY_EVERY_S = 10.0
@@ -114,6 +118,8 @@ class _Conductor:
     options: RunOptions
     observers: tuple[Observer, ...]
     redact: Redactor
+    random: Random = attrs.field(factory=Random)
+    """For jitter."""
     run: Run = attrs.field(init=False)
     tally: Tally = attrs.field(init=False)
     plans: dict[str, Plan] = attrs.field(factory=dict)
@@ -171,7 +177,8 @@ class _Conductor:
     def _open_earlier(self, folder: RunFolder) -> Earlier:
         """Find out what the results depend on, and what of them is there. Blocks."""
         pools = {one.name: one.pool_id for one in self.parts.settings.evals}
-        self.identity = RunIdentity(folder, pools, identity_of(self.parts))
+        hosted = self.parts.hosted
+        self.identity = RunIdentity(folder, pools, identity_of(self.parts), hosted)
         if self.options.resume is not None:
             self.identity.take_over()
             folder.write_config(dump(self.parts.settings))  # so that the next part goes on with these settings
@@ -199,7 +206,7 @@ class _Conductor:
                 async with trio.open_nursery() as writing:
                     writing.start_soon(sink.run_sink)
                     try:
-                        await self._play(sink, earlier)
+                        await self._play(folder, sink, earlier)
                     finally:
                         sink.close()
                 keepers.cancel_scope.cancel()
@@ -217,21 +224,25 @@ class _Conductor:
                     self._warn(f"the figures are not kept up to date: {exc}")
                 told = True
 
-    async def _play(self, sink: Sink, earlier: Earlier) -> None:
+    async def _play(self, folder: RunFolder, sink: Sink, earlier: Earlier) -> None:
         settings = self.parts.settings
         fleet_settings = FleetSettings(settings.elastic, settings.elastic_poll_interval, settings.health)
         wanted = tuple(dict.fromkeys(one.pool_id for one in settings.evals))
         for endpoint in self.parts.fixed:
             self.redact.hide_endpoint(endpoint.secret, endpoint.headers)
         with self._preparing:
-            ports = self._fleet_ports()
+            ports, hosts = self._fleet_ports(), self._hosts(folder)
+            pools = worker_pools(hosts)
             async with (
                 open_fleet(wanted, fleet_settings, ports, self.parts.fixed) as fleet,
-                open_watchdog(fleet, self.emit) as watchdog,
+                open_watchdog(fleet, self.emit, lambda: [pool.status() for pool in pools]) as watchdog,
+                open_door(self.redact) as desk,
+                open_workers(pools),
             ):
                 self.observers = (*self.observers, watchdog)
                 self._playing = True
-                await self.run.play(self._evals(fleet, ports, sink, earlier))
+                session_ports = SessionPorts(ports.emit, ports.random, ports.wall_clock, desk)
+                await self.run.play(self._evals(make_jobs(self.parts, hosts, fleet, earlier.done), sink, session_ports))
             # here the connections are closed, so that there are descriptors to write with
             self.identity.keep()
 
@@ -242,7 +253,7 @@ class _Conductor:
             transport=HttpModelTransport(),
             make_policy=self.parts.make_policy,
             emit=self.emit,
-            random=Random(),  # noqa: S311 - jitter, not a secret
+            random=self.random,
             wall_clock=time.time,
             make_sessions=self.parts.make_sessions,
         )
@@ -254,12 +265,16 @@ class _Conductor:
             self.redact.hide_endpoint(endpoint.secret, endpoint.headers)
         return checked
 
-    def _evals(self, fleet: Fleet, ports: FleetPorts, sink: Sink, earlier: Earlier) -> list[EvalRun]:
-        ages, threads = itertools.count(), LimitedThreads(READING_THREADS)
-        session_ports = SessionPorts(ports.emit, ports.random, ports.wall_clock)
-        jobs = make_jobs(self.parts, fleet, earlier.done)
+    def _hosts(self, folder: RunFolder) -> list[Host]:
+        learn = self.identity.learn_environment
+        return make_hosts(
+            self.parts, HostPorts(folder.logs, LimitedThreads(READING_THREADS), self.random, self.emit, learn)
+        )
+
+    def _evals(self, jobs: Sequence[EvalJob], sink: Sink, ports: SessionPorts) -> list[EvalRun]:
+        ages = itertools.count()
         self.plans = {job.name: job.plan for job in jobs}
-        return [EvalRun(job, sink, session_ports, ages.__next__, threads) for job in jobs]
+        return [EvalRun(job, sink, ports, ages.__next__) for job in jobs]
 
     def _warn(self, message: str) -> None:
         self.emit(Warned(message))

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scavenge.app.parts import Parts
 from scavenge.config.schema import EvalSettings
 from scavenge.core.digests import DigestSet
 from scavenge.core.plan import Plan
 from scavenge.core.retry import RetrySettings
 from scavenge.runtime.fleet import Fleet
+from scavenge.runtime.hosting import Host
 from scavenge.runtime.runner import EvalJob
 from scavenge.runtime.session import RequestSettings
 
 
-def make_jobs(parts: Parts, fleet: Fleet, done: DigestSet) -> list[EvalJob]:
-    """A job for each evaluation, in their order, without what is *done* already."""
+def make_jobs(parts: Parts, hosts: Sequence[Host], fleet: Fleet, done: DigestSet) -> list[EvalJob]:
+    """A job for each evaluation and its host, in their order, without what is *done* already."""
     settings = parts.settings
     return [
         EvalJob(
             one.name,
             one.env_id,
-            environment,
+            host,
             Plan(one.name, one.env_id, one.rollouts_per_example, one.num_examples, done, settings.order),
             fleet.pools[one.pool_id],
             _request_settings(one),
             one.max_concurrent,
             one.rollout_retries,
         )
-        for one, environment in zip(settings.evals, parts.environments, strict=True)
+        for one, host in zip(settings.evals, hosts, strict=True)
     ]
 
 

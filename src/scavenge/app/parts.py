@@ -25,14 +25,14 @@ from scavenge.core.naming import shown, suggestion
 from scavenge.core.sessions.table import DEFAULT_POLICY as DEFAULT_SESSION_POLICY
 from scavenge.core.sessions.table import DEFAULT_SESSIONS, SESSION_POLICIES, MakeSessions
 from scavenge.edge.sources.file import FileSourceConfig, read_endpoints_file
-from scavenge.environments.loader import EnvironmentLoader
+from scavenge.environments.loader import EnvironmentLoader, Staged
 from scavenge.environments.references import importable
 from scavenge.errors import ConfigError, PluginError, Problem, SourceError
 from scavenge.listings import EndpointSpec, Listing
 from scavenge.plugin import EndpointSourceType
 from scavenge.plugins.manager import load_plugins
 from scavenge.plugins.registry import Registry
-from scavenge.runtime.ports import AdmissionPolicy, Environment
+from scavenge.runtime.ports import AdmissionPolicy
 from scavenge.runtime.sources import NamedSource
 from scavenge.types import Endpoint
 
@@ -50,15 +50,20 @@ class SourcePart:
 
 @attrs.frozen(eq=False)
 class Parts:
-    """What a run is made of. ``environments`` are in the order of the settings' evals."""
+    """What a run is made of. ``staged`` has the environments, in the order of the settings' evals."""
 
     settings: RunSettings
     sources: tuple[SourcePart, ...]
     make_policy: Callable[[], AdmissionPolicy]
     make_sessions: MakeSessions
-    environments: tuple[Environment, ...]
+    staged: tuple[Staged, ...]
     fixed: tuple[Endpoint, ...]
     """The one server of each eval that names one."""
+
+    @property
+    def hosted(self) -> tuple[str, ...]:
+        """The names of the evals whose environment is played in workers."""
+        return tuple(one.name for one, staged in zip(self.settings.evals, self.staged, strict=True) if staged.hosted)
 
 
 @attrs.define
@@ -97,7 +102,7 @@ def make_parts(settings: RunSettings, environ: Mapping[str, str] | None = None) 
     sources: list[SourcePart] = []
     policies: list[Callable[[], AdmissionPolicy]] = []
     sessions = DEFAULT_SESSIONS
-    environments: list[Environment] = []
+    staged: list[Staged] = []
     fixed: dict[str, Endpoint] = {}
     with importable(settings.base_dir):
         for source in settings.sources:
@@ -112,13 +117,18 @@ def make_parts(settings: RunSettings, environ: Mapping[str, str] | None = None) 
         for index, one in enumerate(settings.evals):
             where = settings.where.at("eval", index)
             with gatherer.gathering(where):
-                environments.append(loader.load(one.env_id, one.env_args, where=str(where), in_worker=one.in_worker))
+                staged.append(_stage(one, where, loader, settings))
             with gatherer.gathering(where):
                 if one.endpoint_id is None:
                     fixed[one.pool_id] = _fixed_endpoint(one, where, environ)
     if gatherer.problems:
         raise ConfigError(gatherer.problems)
-    return Parts(settings, tuple(sources), policies[0], sessions, tuple(environments), tuple(fixed.values()))
+    return Parts(settings, tuple(sources), policies[0], sessions, tuple(staged), tuple(fixed.values()))
+
+
+def _stage(one: EvalSettings, where: Where, loader: EnvironmentLoader, settings: RunSettings) -> Staged:
+    enabled = settings.workers.enabled
+    return loader.load(one.env_id, one.env_args, where=str(where), in_worker=one.in_worker, workers=enabled)
 
 
 def named_sources(parts: Parts) -> tuple[NamedSource, ...]:

@@ -1,13 +1,14 @@
 """What an earlier part of a run left in its folder, and whether the run can go on from there.
 
 What results depend on is kept in the folder as ``identity.json``: for each evaluation, what its settings and its
-environment say, and the model of its pool once an endpoint was listed. A later part that differs in any of it is
-refused, since its results would be others; endpoints, limits and timeouts may differ.
+environment say (an environment in workers, once one has loaded it), and the model of its pool once an endpoint was
+listed. A later part that differs in any of it is refused, since its results would be others; endpoints, limits and
+timeouts may differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import attrs
@@ -26,9 +27,9 @@ from scavenge.edge.run_folder import RunFolder
 from scavenge.errors import ConfigError, EnvironmentBroken, Problem, ResultsError
 from scavenge.listings import PoolMode
 from scavenge.runtime.ports import Threads
-from scavenge.types import Endpoint, EndpointId
+from scavenge.types import Endpoint, EndpointId, Json
 
-MODEL = "model"
+MODEL, DATA = "model", "data."
 Identity = dict[str, dict[str, object]]
 """By evaluation and key."""
 
@@ -48,15 +49,23 @@ def identity_of(parts: Parts) -> Identity:
     Raises :class:`scavenge.errors.EnvironmentBroken` when an environment cannot say.
     """
     found: Identity = {}
-    for one, environment in zip(parts.settings.evals, parts.environments, strict=True):
-        try:
-            told: Mapping[str, object] = getattr(environment, "identity", dict)()
-        except Exception as exc:
-            what, place = "cannot say what its results depend on", raised_at(exc, environment)
-            raise EnvironmentBroken(one.name, what, exc, place) from exc
-        said = {f"data.{key}": value for key, value in told.items()}
-        found[one.name] = _plain({**identity(one), **said})
+    for one, staged in zip(parts.settings.evals, parts.staged, strict=True):
+        told = {} if staged.hosted else _told_by(staged.environment, one.name)
+        found[one.name] = _plain({**identity(one), **_of_data(told)})
     return found
+
+
+def _told_by(environment: object, name: str) -> Json:
+    try:
+        told: Json = getattr(environment, "identity", dict)()
+    except Exception as exc:
+        what, place = "cannot say what its results depend on", raised_at(exc, environment)
+        raise EnvironmentBroken(name, what, exc, place) from exc
+    return told
+
+
+def _of_data(told: Json) -> dict[str, object]:
+    return {f"{DATA}{key}": value for key, value in told.items()}
 
 
 def _plain(table: Mapping[str, object]) -> dict[str, object]:
@@ -82,7 +91,7 @@ def open_earlier(folder: RunFolder, tally: Tally) -> Earlier:
 def refuse_other_results(before: Mapping[str, object], now: Identity) -> None:
     """Raise :class:`ConfigError` that names every key in which two parts of a run differ.
 
-    A key that only one of them knows (the model of a pool that had no endpoint) does not count.
+    A key that only one of them can know yet (the model of a pool that had no endpoint) does not count.
     """
     problems = [problem for name, table in before.items() for problem in _differences(name, table, now.get(name))]
     if problems:
@@ -104,19 +113,31 @@ def _said(table: Mapping[str, object], key: str) -> str:
     return shown(table[key]) if key in table else "none"
 
 
+def _data_in(table: object) -> dict[str, object]:
+    """What of a table the environment said."""
+    return {key: value for key, value in table.items() if key.startswith(DATA)} if isinstance(table, dict) else {}
+
+
 @attrs.define(eq=False)
 class RunIdentity:
-    """What the results of a run depend on, kept in its folder as it becomes known. ``pools`` has each evaluation's."""
+    """What the results of a run depend on, kept in its folder as it becomes known. ``pools`` has each evaluation's.
+
+    What environments in workers say, those of the evaluations named in ``hosted``, is taken from earlier parts until
+    they are loaded.
+    """
 
     folder: RunFolder
     pools: Mapping[str, EndpointId]
     tables: Identity
+    hosted: Collection[str] = ()
     _kept: bool = False
     _news: trio.Event = attrs.field(factory=trio.Event)
 
     def take_over(self) -> None:
         """Take what earlier parts knew. Raises :class:`ConfigError` when it is something else."""
         before = self.folder.read_identity()
+        for name in self.hosted:
+            self.tables[name].update(_data_in(before.get(name)))
         refuse_other_results(before, self.tables)
         for name, table in self.tables.items():
             known = before.get(name)
@@ -140,6 +161,16 @@ class RunIdentity:
                 self.tables[name][MODEL] = models[pool]
                 self._kept = False
                 self._news.set()
+
+    def learn_environment(self, name: str, told: Json) -> None:
+        """Note what an environment in a worker says. Raises :class:`ConfigError` when earlier parts heard otherwise."""
+        said = _plain(_of_data(told))
+        if (before := _data_in(self.tables[name])) and (problems := list(_differences(name, before, said))):
+            raise ConfigError(problems)
+        if said != before:
+            self.tables[name].update(said)
+            self._kept = False
+            self._news.set()
 
     async def run_keeping(self, threads: Threads) -> None:
         """Write what is learnt, in a thread, until cancelled."""

@@ -7,7 +7,7 @@ the counts beside them are whole.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from types import FrameType
 
@@ -18,7 +18,15 @@ from scavenge.core.naming import one_line
 from scavenge.runtime.dispatcher import HeldLease, Waiting
 from scavenge.runtime.fleet import Fleet
 from scavenge.runtime.pool import Pool
-from scavenge.status import LeaseStatus, Picture, PoolPicture, PoolStatus, TaskStatus, WaitingStatus
+from scavenge.status import (
+    LeaseStatus,
+    Picture,
+    PoolPicture,
+    PoolStatus,
+    TaskStatus,
+    WaitingStatus,
+    WorkersStatus,
+)
 
 LEASES_MOST = WAITING_MOST = TASKS_MOST = 200
 """How many of each are told one by one, over all pools."""
@@ -28,8 +36,8 @@ FRAMES_MOST = 1000
 NAME_CHARACTERS = 120
 
 
-def take_picture(fleet: Fleet, now: float) -> Picture:
-    """The full picture of a run now."""
+def take_picture(fleet: Fleet, now: float, workers: Sequence[WorkersStatus] = ()) -> Picture:
+    """The full picture of a run now, with how its *workers* are doing."""
     status = fleet.status(now)
     pools = []
     leases_left, waiting_left = LEASES_MOST, WAITING_MOST
@@ -39,7 +47,7 @@ def take_picture(fleet: Fleet, now: float) -> Picture:
         waiting_left -= len(pool.waiting)
         pools.append(pool)
     tasks, tasks_in_all = picture_tasks()
-    return Picture(tuple(pools), status.sources, status.network_down_s, tasks, tasks_in_all)
+    return Picture(tuple(pools), status.sources, status.network_down_s, tasks, tasks_in_all, tuple(workers))
 
 
 def _pool_picture(pool: Pool, status: PoolStatus, leases_most: int, waiting_most: int, now: float) -> PoolPicture:

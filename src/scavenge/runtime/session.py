@@ -22,8 +22,9 @@ from scavenge.core.outcome import while_leaving
 from scavenge.core.retry import Again, Done, GiveUp, RequestHistory, RetrySettings
 from scavenge.core.sessions.book import LiveSession
 from scavenge.core.tokens import prompt_tokens_of, tokens_of
-from scavenge.errors import PoisonRequest
+from scavenge.errors import PoisonRequest, UsageError
 from scavenge.events import AttemptDropped, AttemptEnded, AttemptStarted, Observer
+from scavenge.runtime.desk import SessionDesk
 from scavenge.runtime.dispatcher import HeldLease
 from scavenge.runtime.member import OWN_LAG_S, Member
 from scavenge.runtime.pool import Pool
@@ -36,6 +37,7 @@ from scavenge.types import (
     Lost,
     LostCause,
     Messages,
+    ModelAddress,
     Ok,
     RequestFailed,
     TimedOut,
@@ -62,6 +64,8 @@ class SessionPorts:
     emit: Observer
     random: Random
     wall_clock: Callable[[], float]
+    desk: SessionDesk | None = None
+    """Where requests of foreign clients come in; ``None``: no gateway is open."""
 
 
 @attrs.define(eq=False)
@@ -110,6 +114,24 @@ class Session:
     def usage(self) -> Usage:
         """The tokens of all its requests together."""
         return Usage(self.prompt_tokens, self.completion_tokens)
+
+    @property
+    def base_url(self) -> str:
+        """Where a foreign OpenAI client finds the model, as this session, until it is closed.
+
+        Raises :class:`scavenge.UsageError` where no gateway is open.
+        """
+        return self._address().base_url
+
+    @property
+    def api_key(self) -> str:
+        """The key that goes with :attr:`base_url`."""
+        return self._address().api_key
+
+    def _address(self) -> ModelAddress:
+        if self.ports.desk is None:
+            raise UsageError("base_url and api_key need a gateway, which is open in `scavenge run` only; use chat()")
+        return self.ports.desk.admit(self)
 
     async def chat(self, messages: Messages, **options: object) -> Completion:
         """One request, sent again as often as the run's settings allow.
@@ -182,7 +204,9 @@ class Session:
         )
 
     def close(self) -> None:
-        """Give back the first lease if no request used it."""
+        """Give back the first lease if no request used it, and end what foreign clients still ask as this session."""
+        if self.ports.desk is not None:
+            self.ports.desk.dismiss(self)
         if self.first_lease is not None:
             self.pool.release(self.first_lease)
             self.first_lease = None

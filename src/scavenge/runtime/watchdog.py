@@ -9,7 +9,7 @@ too, and one that refuses a request brings it no further. So bytes count where a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from scavenge.events import EvalGaveUp, Event, Observer, Stalled, Warned
 from scavenge.runtime.fleet import Fleet
 from scavenge.runtime.picture import take_picture
 from scavenge.runtime.pool import Pool
+from scavenge.status import WorkersStatus
 
 LONG_REPLY_S = 60.0
 """How long a request is under way before the bytes of its reply count."""
@@ -36,6 +37,8 @@ class Watchdog:
 
     fleet: Fleet
     emit: Observer = attrs.field(repr=False)
+    workers: Callable[[], Sequence[WorkersStatus]] = tuple
+    """How the workers of the run are doing."""
     clock: QuietClock = attrs.field(factory=lambda: QuietClock(trio.current_time()))
     _heard_at: float = NEVER
     """The latest byte of a long reply that has counted."""
@@ -65,7 +68,7 @@ class Watchdog:
                 self._tell(quiet_s)
 
     def _tell(self, quiet_s: float) -> None:
-        picture = self._guarded(lambda: take_picture(self.fleet, trio.current_time()), None)
+        picture = self._guarded(lambda: take_picture(self.fleet, trio.current_time(), self.workers()), None)
         if picture is not None:
             self.emit(Stalled(quiet_s, picture))
         else:
@@ -85,11 +88,13 @@ class Watchdog:
 
 
 @asynccontextmanager
-async def open_watchdog(fleet: Fleet, emit: Observer) -> AsyncIterator[Watchdog]:
+async def open_watchdog(
+    fleet: Fleet, emit: Observer, workers: Callable[[], Sequence[WorkersStatus]] = tuple
+) -> AsyncIterator[Watchdog]:
     """Watch a run while the block plays it, also while it unwinds. Leaving ends the watch and does not wait."""
     with single_error():
         async with trio.open_nursery() as watching:
-            watchdog = Watchdog(fleet, emit)
+            watchdog = Watchdog(fleet, emit, workers)
             watching.start_soon(watchdog.run_watchdog, name="watchdog")
             try:
                 yield watchdog
