@@ -5,8 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenge.core.quiet import QuietClock, is_progress
-from scavenge.events import AttemptEnded, AttemptStarted, HealthChanged, RolloutFinished, RolloutStarted, Warned
+from scavenge.events import (
+    AttemptEnded,
+    AttemptStarted,
+    HealthChanged,
+    RolloutFinished,
+    RolloutStarted,
+    Warned,
+    WorkerEnded,
+    WorkerReady,
+    WorkersChanged,
+    WorkerStarting,
+)
 from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
+from scavenge.status import WorkersStatus
 from scavenge.types import Attempt, EndpointId, Url
 
 POOL, URL = EndpointId("glm"), Url("http://a/v1")
@@ -98,6 +110,13 @@ def test_an_attempt_is_progress_unless_its_request_is_as_far_as_before(outcome, 
 @pytest.mark.parametrize("error", [None, ErrorInfo("ValueError", "no")])
 def test_a_result_is_progress_whatever_it_is(error):
     assert is_progress(RolloutFinished(RolloutRecord(RolloutKey("e", "1", 0), "chat", error=error)))
+
+
+def test_a_worker_that_has_loaded_its_environment_is_progress_and_one_that_starts_or_ends_is_none():
+    workers = WorkersStatus("e", "starting", 0, 1, 1, 0, 3)
+    assert is_progress(WorkerReady("e", 1, 77, 2.5))
+    others = (WorkerStarting("e", 2), WorkerEnded("e", 1, "died serving", "SIGSEGV", 4), WorkersChanged(workers))
+    assert not any(map(is_progress, others))
 
 
 def test_what_only_begins_or_changes_is_no_progress():

@@ -148,12 +148,28 @@ def test_a_run_that_an_older_version_began_has_no_kept_results():
         ("NetworkLost", {"hosts": 3, "why": "no route"}, ("network lost", "no route")),
         ("NetworkBack", {"lost_s": 61.0}, ("network back", "after 1:01")),
         ("EventsDropped", {"count": 7}, ("events missing", "7 could not be written")),
+        (
+            "WorkerEnded",
+            {"eval": "e", "worker": 3, "how": "died serving", "why": "SIGSEGV", "displaced": 4, "log": "logs/e-0.log"},
+            ("worker died", "e: worker 3 died serving (SIGSEGV), 4 rollouts are played elsewhere; see logs/e-0.log"),
+        ),
+        (
+            "WorkerEnded",
+            {"eval": "e", "worker": 4, "how": "not spawned", "why": "no\nmemory", "displaced": 0},
+            ("no worker", "e: worker 4 cannot be started (no memory)"),
+        ),
     ],
 )
 def test_moments_are_told_in_words(name, keys, told):
     found = history(began(), event(name, 1, **keys))
     assert moments(found) == [told]
     assert found.spoilt == 0
+
+
+def test_a_worker_that_was_retired_is_no_moment():
+    retired = event("WorkerEnded", 1, eval="e", worker=1, how="retired", why="", displaced=0)
+    found = history(began(), retired, event("WorkerReady", 2, eval="e", worker=2, pid=7, loading_s=1.0))
+    assert (moments(found), found.spoilt) == ([], 0)
 
 
 def test_dropped_events_are_added_up_and_a_stop_is_forgotten_by_a_resume():
@@ -259,6 +275,7 @@ GOOD = [
     began(), joined(0), health(1, "live"), limit(2, 8), attempt(3), finished(4), sessions(5, 2, 3, 1e5),
     of("EndpointDraining", 6, why="w"), of("EndpointChanged", 7, what="draining"), of("EndpointLeft", 8),
     event("Warned", 9, message="m"), event("EventsDropped", 9, count=1),
+    event("WorkerEnded", 9, eval="e", worker=1, how="died loading", why="exit code 1", displaced=0, log=""),
 ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from scavenge.core.report.endpoint_plots import BANDS_SHOWN, ENDPOINTS_SHOWN, PO
 from scavenge.core.report.readings import BadReading
 from scavenge.core.summary import EndpointSummary, EvalSummary, Summary, closing_table
 
-EVAL = EvalSummary("math", "chat", 9, 1, None, -0.5, 0.12, 0.45, {1: 0.5, 4: 0.75}, 100, 200, 75.0, 2.5)
+EVAL = EvalSummary("math", "chat", 9, 1, None, -0.5, 0.12, 0.45, {1: 0.5, 4: 0.75}, 100, 200, 75.0, 2.5, 5, 2)
 EMPTY = EvalSummary("none", "chat", 0, 0, 4, None, None, None, None, 0, 0, 0.0, None)
 ENDPOINT = EndpointSummary("glm", "http://a/v1", 12, {"lost": 2, "busy": 1}, 300, 61.0, 8, 48, 64)
 SUMMARY = Summary((EVAL, EMPTY), (ENDPOINT, EndpointSummary("glm", "http://b/v1", 0, {}, 0, 0.0, 0)), 3, 4)
@@ -218,11 +218,14 @@ def test_a_summary_that_was_written_gives_the_tables_that_the_run_showed():
     assert report(began(), summary=written).tables == closing_table(SUMMARY)
 
 
-def test_a_summary_of_an_older_version_has_no_limits():
+def test_a_summary_of_an_older_version_has_no_limits_and_no_workers():
     written = SUMMARY.as_json()
+    for entry in written["evals"]:
+        del entry["workers_started"], entry["workers_died"]
     for entry in written["endpoints"]:
         del entry["limit"], entry["peak_limit"]
     assert parse_summary(written).endpoints[0].limit is None
+    assert parse_summary(written).evals[0].workers_died == 0
 
 
 @pytest.mark.parametrize(
@@ -230,7 +233,8 @@ def test_a_summary_of_an_older_version_has_no_limits():
     [
         ("evals", "ok", "9"), ("evals", "wall_s", None), ("evals", "mean_reward", "high"), ("evals", "owed", 1.5),
         ("evals", "mean_reward", True), ("evals", "pass_at_k", [1]), ("evals", "pass_at_k", {"x": 1.0}),
-        ("evals", "pass_at_k", {"1": None}), ("endpoints", "failures", {"lost": "2"}), ("endpoints", "url", None),
+        ("evals", "pass_at_k", {"1": None}), ("evals", "workers_died", "2"),
+        ("endpoints", "failures", {"lost": "2"}), ("endpoints", "url", None),
         ("", "retries", None), ("", "evals", {}), ("", "endpoints", [3]),
     ],
 )  # fmt: skip

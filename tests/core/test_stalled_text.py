@@ -11,6 +11,7 @@ from scavenge.status import (
     PoolStatus,
     SourceStatus,
     WaitingStatus,
+    WorkersStatus,
 )
 from scavenge.types import EndpointId, Url
 
@@ -87,3 +88,19 @@ def test_a_lost_network_and_sources_in_trouble_are_told():
         "endpoints: none, this machine's network has been lost for 0:40, "
         "source bad.toml: no such file, source s0: gone, source s1: gone and 1 more"
     )
+
+
+def test_the_workers_of_each_evaluation_are_told_before_what_is_wrong_elsewhere():
+    math = WorkersStatus("math", "empty", 0, 0, 1, 0, 12, "worker 3 died loading: exit code 1")
+    code = WorkersStatus("code", "ready", 2, 0, 2, 30, 0)
+    line = stalled_line(300.0, picture(workers=(math, code), network_down_s=5.0))
+    assert line.partition("endpoints: none, ")[2] == (
+        "workers: math: no worker, 12 rollouts wait for one: worker 3 died loading: exit code 1; "
+        "code: 2 of 2 workers ready, 30 rollouts in them, this machine's network has been lost for 0:05"
+    )
+    over = attrs.evolve(code, state="closed", wanted=0)
+    assert "workers" not in stalled_line(300.0, picture(workers=(over,)))
+    many = tuple(attrs.evolve(code, eval=f"e{number}") for number in range(5))
+    line = stalled_line(300.0, picture(workers=many))
+    assert line.endswith("; and 2 more evals")
+    assert ("e2: " in line, "e3: " in line) == (True, False)

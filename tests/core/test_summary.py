@@ -27,6 +27,7 @@ def test_the_summary_is_plain_json_and_names_what_it_has():
         "eval": "math", "env_id": "chat", "ok": 9, "error": 1, "owed": None, "mean_reward": 0.5,
         "mean_reward_stderr": 0.1234567, "mean_reward_errors_as_0": 0.45, "pass_at_k": {"1": 0.5, "4": 0.75},
         "prompt_tokens": 100, "completion_tokens": 200, "wall_s": 75.0, "tokens_per_s": 2.6666,
+        "workers_started": 0, "workers_died": 0,
     }  # fmt: skip
     assert found["endpoints"][0] == {
         "endpoint_id": "glm", "url": "http://a/v1", "requests": 12, "failures": {"lost": 2, "busy": 1}, "tokens": 300,
@@ -50,6 +51,14 @@ def test_the_closing_tables_have_a_cell_for_every_column():
     assert endpoints.title == "endpoints (3 retries, 4 leases revoked)"
     assert endpoints.rows[0] == ("glm", "http://a/v1", "12", "1 busy, 2 lost", "300", "1m01s", "8", "48 (peak 64)")
     assert endpoints.rows[1][3] == "–"
+
+
+def test_workers_that_died_are_told_over_the_table():
+    healthy = attrs.evolve(SUMMARY, evals=(attrs.evolve(EVAL, workers_started=5),))
+    assert closing_table(healthy)[0].title == "evaluations"
+    crashing = attrs.evolve(EVAL, workers_started=5, workers_died=2)
+    shown = closing_table(attrs.evolve(SUMMARY, evals=(crashing, attrs.evolve(EMPTY, workers_started=1))))
+    assert shown[0].title == "evaluations (2 of 6 workers died)"
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,9 @@ from scavenge.events import (
     LimitMoved,
     RolloutFinished,
     RolloutStarted,
+    WorkerEnded,
+    WorkerReady,
+    WorkerStarting,
 )
 from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
 from scavenge.types import Attempt, EndpointId, Url, Usage
@@ -316,6 +319,19 @@ def test_times_and_endpoints_of_an_earlier_part_come_from_its_last_summary():
     endpoint = summary.endpoints[0]
     assert (endpoint.requests, endpoint.failures, endpoint.tokens) == (2, {"lost": 2}, 7)
     assert (endpoint.alive_s, endpoint.peak_in_flight) == (0.0, 1)
+
+
+def test_workers_are_counted_by_evaluation_and_those_of_an_earlier_part_are_added():
+    ends = [("died loading", 1), ("died serving", 2), ("retired", 3), ("not spawned", 4)]
+    events = [
+        event for how, worker in ends for event in (WorkerStarting("e", worker), WorkerEnded("e", worker, how, ""))
+    ]
+    tally = observed(*events, WorkerStarting("f", 1), WorkerReady("f", 1, 77, 0.5))
+    counts = [(one.workers_started, one.workers_died) for one in tally.summary({}, 0.0).evals]
+    assert counts == [(3, 2), (1, 0)]
+    tally.carry_over(tally.summary({}, 0.0).as_json())
+    counts = [(one.workers_started, one.workers_died) for one in tally.summary({}, 0.0).evals]
+    assert counts == [(6, 4), (2, 0)]
 
 
 @pytest.mark.parametrize(

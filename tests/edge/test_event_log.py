@@ -20,6 +20,10 @@ from scavenge.events import (
     SessionsMoved,
     SourceChanged,
     Stalled,
+    WorkerEnded,
+    WorkerReady,
+    WorkersChanged,
+    WorkerStarting,
 )
 from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
 from scavenge.signals import GateView
@@ -33,6 +37,7 @@ from scavenge.status import (
     SourceStatus,
     TaskStatus,
     WaitingStatus,
+    WorkersStatus,
 )
 from scavenge.types import Attempt, EndpointId, Url, Usage
 
@@ -110,7 +115,8 @@ def picture(words: str) -> Picture:
         why=words,
     )
     tasks = (TaskStatus(words, ("scavenge/app.py:7 run", "trio/_timeouts.py:9 sleep")),)
-    return Picture((pool,), (SourceStatus(words, 2, None, words),), None, tasks, 1)
+    workers = (WorkersStatus("math", "degraded", 1, 0, 2, 9, 3, words),)
+    return Picture((pool,), (SourceStatus(words, 2, None, words),), None, tasks, 1, workers)
 
 
 def test_the_picture_of_a_quiet_run_is_written_whole(path):
@@ -127,6 +133,10 @@ def test_the_picture_of_a_quiet_run_is_written_whole(path):
     assert shown["sources"][0]["trouble"] == "none listed"
     assert shown["tasks"] == [{"name": "none listed", "stack": ["scavenge/app.py:7 run", "trio/_timeouts.py:9 sleep"]}]
     assert (shown["tasks_in_all"], shown["network_down_s"]) == (1, None)
+    assert shown["workers"] == [
+        {"eval": "math", "state": "degraded", "ready": 1, "starting": 0, "wanted": 2, "playing": 9, "parked": 3,
+         "why": "none listed"}
+    ]  # fmt: skip
 
 
 def test_secrets_are_taken_out_of_every_text_of_a_picture(path):
@@ -134,7 +144,26 @@ def test_secrets_are_taken_out_of_every_text_of_a_picture(path):
     log(Stalled(300.0, picture("token sk-123")))
     log.close()
     assert "sk-123" not in path.read_text()
-    assert path.read_text().count("***") == 9
+    assert path.read_text().count("***") == 10
+
+
+def test_the_lives_of_workers_are_written_and_secrets_taken_out_of_the_reasons(path):
+    log, _ = make(path, redact=lambda text: text.replace("sk-123", "***"))
+    log(WorkerStarting("math", 1))
+    log(WorkerReady("math", 1, 4711, 2.5))
+    log(WorkerEnded("math", 1, "died serving", "exit code 1 sk-123", 4, "logs/math-worker-0.log"))
+    log(WorkersChanged(WorkersStatus("math", "empty", 0, 0, 1, 0, 4, "sk-123")))
+    log.close()
+    told = [{key: value for key, value in line.items() if key != "time"} for line in lines(path)]
+    assert told == [
+        {"event": "WorkerStarting", "eval": "math", "worker": 1},
+        {"event": "WorkerReady", "eval": "math", "worker": 1, "pid": 4711, "loading_s": 2.5},
+        {"event": "WorkerEnded", "eval": "math", "worker": 1, "how": "died serving", "why": "exit code 1 ***",
+         "displaced": 4, "log": "logs/math-worker-0.log"},
+        {"event": "WorkersChanged", "status": {
+            "eval": "math", "state": "empty", "ready": 0, "starting": 0, "wanted": 1, "playing": 0, "parked": 4,
+            "why": "***"}},
+    ]  # fmt: skip
 
 
 def test_a_limit_that_moves_is_written_with_what_the_gate_saw(path):

@@ -5,6 +5,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 
+import attrs
 import pytest
 
 from scavenge.edge.console import Screen
@@ -29,9 +30,13 @@ from scavenge.events import (
     SourceChanged,
     Stalled,
     Warned,
+    WorkerEnded,
+    WorkerReady,
+    WorkersChanged,
+    WorkerStarting,
 )
 from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
-from scavenge.status import Picture
+from scavenge.status import Picture, WorkersStatus
 from scavenge.types import Attempt, EndpointId, Url
 
 GLM, URL = EndpointId("glm"), Url("http://a/v1")
@@ -51,6 +56,10 @@ def stream() -> Iterator[io.StringIO]:
 
 def set_up(stream: io.StringIO, level: str | None = None, **environ: str) -> None:
     set_up_logs(Screen.on(stream, environ), level)
+
+
+def workers(state: str, ready: int = 0, starting: int = 0, why: str = "") -> WorkersStatus:
+    return WorkersStatus("math", state, ready, starting, wanted=2, playing=3, parked=1, why=why)
 
 
 def failed(message: str = "boom", example: str = "7") -> RolloutFinished:
@@ -165,6 +174,27 @@ def test_python_warnings_become_log_lines(stream):
                 "the full picture is in events.jsonl"
             ),
         ),
+        (WorkerStarting("math", 3), ""),
+        (WorkerReady("math", 3, 4711, 2.25), "INFO eval 'math': worker 3 is ready after 2.2 s (process 4711)"),
+        (
+            WorkerEnded("math", 3, "died serving", "SIGSEGV", 4, "logs/math-worker-0.log"),
+            (
+                "WARNING eval 'math': worker 3 died serving (SIGSEGV), 4 rollouts are played elsewhere; "
+                "see logs/math-worker-0.log"
+            ),
+        ),
+        (
+            WorkerEnded("math", 3, "not spawned", "no\nmemory"),
+            "WARNING eval 'math': worker 3 cannot be started (no memory)",
+        ),
+        (WorkerEnded("math", 3, "retired", ""), "INFO eval 'math': worker 3 is retired"),
+        (WorkersChanged(workers("starting", starting=1)), "INFO eval 'math': no worker is ready, one is loading"),
+        (WorkersChanged(workers("ready", 1, 1)), "INFO eval 'math': 1 of 2 workers ready, 1 starting"),
+        (
+            WorkersChanged(workers("degraded", 1, why="died loading: exit code 1")),
+            "WARNING eval 'math': 1 of 2 workers ready: died loading: exit code 1",
+        ),
+        (WorkersChanged(workers("empty", why="out of\nmemory")), "WARNING eval 'math': no worker: out of memory"),
         (AttemptStarted(GLM, URL), ""),
         (AttemptEnded(GLM, Attempt(URL, "lost", 0.0, 1.0, message="reset"), 0), ""),
         (RolloutStarted("math"), ""),
@@ -177,6 +207,27 @@ def test_an_event_that_matters_is_one_line(stream, event, line):
     said = stream.getvalue()
     assert said[20:].rstrip("\n") == line
     assert said.count("\n") == bool(line)
+
+
+def test_the_state_of_workers_is_told_when_it_changes_and_not_with_each_count(stream):
+    set_up(stream)
+    observer = LogEvents()
+    for status in (workers("starting", 0, 1), workers("ready", 1, 1), workers("ready", 2), workers("empty", why="x")):
+        observer(WorkersChanged(status))
+    observer(WorkersChanged(attrs.evolve(workers("ready", 1), eval="code")))
+    observer(WorkersChanged(attrs.evolve(workers("closed"), eval="code", wanted=0)))
+    assert [line[20:] for line in stream.getvalue().splitlines()] == [
+        "INFO eval 'math': no worker is ready, one is loading",
+        "INFO eval 'math': 1 of 2 workers ready, 1 starting",
+        "WARNING eval 'math': no worker: x",
+        "INFO eval 'code': 1 of 2 workers ready",
+    ]
+
+
+def test_a_worker_that_starts_is_told_at_debug(stream):
+    set_up(stream, "debug")
+    LogEvents()(WorkerStarting("math", 3))
+    assert stream.getvalue()[20:] == "DEBUG eval 'math': worker 3 is starting\n"
 
 
 def test_failed_attempts_are_told_at_debug(stream):

@@ -138,7 +138,7 @@ def test_without_plotly_the_way_to_get_it_is_told(monkeypatch):
 
 def test_every_event_of_the_log_is_told_or_left_out_on_purpose():
     names = set(scavenge.events.Event.split(" | ")) - {kind.__name__ for kind in UNWRITTEN}
-    assert names - TAKES.keys() == {"EvalSized", "LeasesRevoked"}
+    assert names - TAKES.keys() == {"EvalSized", "LeasesRevoked", "WorkerStarting", "WorkerReady", "WorkersChanged"}
     assert TAKES.keys() - names == {"EventsDropped"}
 
 

@@ -16,6 +16,7 @@ from scavenge.core.bounds_view import BoundsView, Place
 from scavenge.core.figures import duration
 from scavenge.core.health_state import WORKING
 from scavenge.core.naming import listed, one_line
+from scavenge.core.workers_view import WorkersView
 from scavenge.events import (
     AttemptDropped,
     AttemptEnded,
@@ -38,6 +39,7 @@ from scavenge.events import (
     RunStopping,
     SessionsMoved,
     SourceChanged,
+    WorkersChanged,
 )
 from scavenge.types import EndpointId
 
@@ -101,6 +103,7 @@ class ProgressView:
     kept: int = 0
     in_flight: int = 0
     bounds: BoundsView = attrs.field(factory=BoundsView)
+    workers: WorkersView = attrs.field(factory=WorkersView)
     tokens: RecentRate = attrs.field(init=False)
     rollouts: RecentRate = attrs.field(init=False)
     waits: dict[EndpointId, Wait] = attrs.field(factory=dict)
@@ -169,6 +172,8 @@ class ProgressView:
                 self.waits.pop(event.endpoint_id, None)
             case PoolWaiting():
                 self.waits[event.endpoint_id] = Wait(event.since_time, event.why)
+            case WorkersChanged():
+                self.workers.changed(event.status, now_time)
             case NetworkLost() | NetworkBack() | SourceChanged():
                 self._on_surroundings(event, now_time)
             case RunStarted() | EvalSized() | EvalGaveUp() | RunStopping():
@@ -213,6 +218,7 @@ class ProgressView:
                 self._sizes[event.eval] = event.rollouts
             case EvalGaveUp():
                 self.gave_up.append(event.eval)
+                self.workers.forget(event.eval)
             case _:
                 self.stopping = event.why
 
@@ -240,9 +246,10 @@ class ProgressView:
     def summary_line(self, now_time: float) -> str:
         """Counts, speed, endpoints and times on one line."""
         parts = [self._counts(), f"{self.tokens.per_s(now_time):,.0f} tokens/s"]
-        parts.append(f"endpoints {self.live}/{self.endpoints}")
+        parts += filter(None, (f"endpoints {self.live}/{self.endpoints}", self.workers.figures()))
         elapsed = duration(now_time - self.started_time)
-        left_s = None if self.waits or self.network or self.stopping else self.left_s(now_time)
+        held_up = self.waits or self.network or self.stopping or self.workers.without()
+        left_s = None if held_up else self.left_s(now_time)
         parts.append(elapsed if left_s is None else f"{elapsed}, about {duration(left_s)} left")
         return " | ".join(parts)
 
@@ -266,12 +273,12 @@ class ProgressView:
             lines.append(_note(f"source {source} has been in trouble", trouble, now_time))
         if len(self.troubles) > SOURCES_SHOWN:
             lines.append(f"sources in trouble: {len(self.troubles)} in all")
-        return lines
+        return lines if self.stopping else [*lines, *self.workers.notes(now_time)]
 
     def holdups(self) -> tuple[object, ...]:
         """A value that changes exactly when another kind of note is due, whatever the seconds are."""
-        network = self.network is not None
-        return (bool(self.stopping), len(self.gave_up), network, tuple(self.waits), tuple(self.troubles))
+        network, workers = self.network is not None, () if self.stopping else self.workers.without()
+        return (bool(self.stopping), len(self.gave_up), network, tuple(self.waits), tuple(self.troubles), workers)
 
 
 def _note(what: str, wait: Wait, now_time: float) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from scavenge.core.figures import duration
 from scavenge.core.naming import listed, one_line
-from scavenge.status import LeaseStatus, Picture, PoolPicture, SourceStatus
+from scavenge.core.workers_view import wait_text
+from scavenge.status import LeaseStatus, Picture, PoolPicture, SourceStatus, WorkersStatus
 
 SHOWN_MOST = 3
 WHY_CHARACTERS = 160
@@ -16,7 +17,8 @@ WHY_CHARACTERS = 160
 def stalled_line(quiet_s: float, picture: Picture) -> str:
     """What is known of a run that has been quiet for ``quiet_s``, the numbers first, then the waits that are meant."""
     parts = [_waiting(picture.pools), _leases(picture.pools), *_sessions(picture.pools), _endpoints(picture.pools)]
-    return f"nothing has come back for {duration(quiet_s)}: {', '.join((*parts, *_reasons(picture)))}"
+    parts += [*_workers(picture.workers), *_reasons(picture)]
+    return f"nothing has come back for {duration(quiet_s)}: {', '.join(parts)}"
 
 
 def _waiting(pools: tuple[PoolPicture, ...]) -> str:
@@ -45,6 +47,13 @@ def _endpoints(pools: tuple[PoolPicture, ...]) -> str:
     states = Counter(endpoint.state for pool in pools for endpoint in pool.status.endpoints)
     counts = sorted(states.items(), key=lambda entry: (-entry[1], entry[0]))
     return f"endpoints: {', '.join(f'{count} {state}' for state, count in counts) or 'none'}"
+
+
+def _workers(workers: tuple[WorkersStatus, ...]) -> Iterator[str]:
+    told = [wait_text(status) for status in workers if status.wanted]
+    if told:
+        more = f"; and {len(told) - SHOWN_MOST} more evals" if len(told) > SHOWN_MOST else ""
+        yield f"workers: {'; '.join(told[:SHOWN_MOST])}{more}"
 
 
 def _reasons(picture: Picture) -> Iterator[str]:

@@ -16,6 +16,7 @@ class EvalSummary:
     """One evaluation. ``owed`` is ``None`` while the size of its dataset is not known.
 
     ``tokens_per_s`` is of completion tokens, over the wall time in which they are known to have been made.
+    ``workers_started`` counts the worker processes, ``workers_died`` those that died or had to be killed.
     """
 
     eval: str
@@ -32,6 +33,8 @@ class EvalSummary:
     completion_tokens: int
     wall_s: float
     tokens_per_s: float | None
+    workers_started: int = 0
+    workers_died: int = 0
 
 
 @attrs.frozen
@@ -94,7 +97,7 @@ def closing_table(summary: Summary) -> tuple[Table, ...]:
     """What ``run`` shows at its end: the evaluations, then the endpoints with the run's counts in the title."""
     ks = sorted({k for part in summary.evals for k in part.pass_at_k or ()})
     evals = Table(
-        "evaluations",
+        _evals_title(summary),
         (
             "eval",
             "ok",
@@ -124,6 +127,12 @@ def closing_table(summary: Summary) -> tuple[Table, ...]:
         tuple(_endpoint_row(part) for part in summary.endpoints),
     )
     return evals, endpoints
+
+
+def _evals_title(summary: Summary) -> str:
+    died = sum(part.workers_died for part in summary.evals)
+    started = sum(part.workers_started for part in summary.evals)
+    return f"evaluations ({died} of {started} workers died)" if died else "evaluations"
 
 
 def _eval_row(part: EvalSummary, ks: list[int]) -> tuple[str, ...]:

@@ -20,7 +20,16 @@ from scavenge.core.estimates import PASS_REWARD, Moments, Passes
 from scavenge.core.plan import key_digest
 from scavenge.core.records import Brief
 from scavenge.core.summary import EvalSummary, Summary
-from scavenge.events import AttemptStarted, Event, LeasesRevoked, RolloutFinished, RolloutStarted
+from scavenge.core.workers_view import DEATHS, NOT_SPAWNED
+from scavenge.events import (
+    AttemptStarted,
+    Event,
+    LeasesRevoked,
+    RolloutFinished,
+    RolloutStarted,
+    WorkerEnded,
+    WorkerStarting,
+)
 from scavenge.rollouts import RolloutKey, RolloutRecord
 
 
@@ -39,6 +48,8 @@ class EvalTally:
     prompt_tokens: int = attrs.field(default=0, init=False)
     completion_tokens: int = attrs.field(default=0, init=False)
     earlier_wall_s: float = attrs.field(default=0.0, init=False)
+    workers_started: int = attrs.field(default=0, init=False)
+    workers_died: int = attrs.field(default=0, init=False)
     _timed_tokens: float = attrs.field(default=0.0, init=False)
     """Completion tokens made in the wall time that is known."""
     _passes: Passes = attrs.field(factory=Passes, init=False)
@@ -77,7 +88,9 @@ class EvalTally:
             self._passes.add(digest(key.example_id), reward >= PASS_REWARD)
 
     def carry_over(self, earlier: Mapping[str, Any]) -> None:
-        """Add the times of an earlier part, from its entry in the summary."""
+        """Add the times and the workers of an earlier part, from its entry in the summary."""
+        self.workers_started += int(number(earlier.get("workers_started")))
+        self.workers_died += int(number(earlier.get("workers_died")))
         self.earlier_wall_s += number(earlier.get("wall_s"))
         self._timed_tokens += number(earlier.get("tokens_per_s")) * number(earlier.get("wall_s"))
 
@@ -99,6 +112,8 @@ class EvalTally:
             completion_tokens=self.completion_tokens,
             wall_s=wall_s,
             tokens_per_s=self._timed_tokens / wall_s if wall_s > 0 else None,
+            workers_started=self.workers_started,
+            workers_died=self.workers_died,
         )
 
     def _mean_errors_as_0(self) -> float | None:
@@ -133,6 +148,11 @@ class Tally:
                 self.evals[name].tick(now)
             case LeasesRevoked():
                 self.revocations += event.leases
+            case WorkerStarting(name):
+                self.evals[name].workers_started += 1
+            case WorkerEnded(name, how=how):
+                self.evals[name].workers_died += how in DEATHS
+                self.evals[name].workers_started -= how == NOT_SPAWNED
             case _:
                 self.retries += isinstance(event, AttemptStarted) and event.again
                 self.endpoints.observe(event, now)

@@ -15,6 +15,7 @@ import attrs
 from scavenge.core.figures import duration
 from scavenge.core.naming import one_line
 from scavenge.core.stalled_text import stalled_line
+from scavenge.core.workers_view import FAILURES, ended_text, state_text
 from scavenge.edge.console import Screen
 from scavenge.events import (
     AttemptEnded,
@@ -35,8 +36,13 @@ from scavenge.events import (
     SourceChanged,
     Stalled,
     Warned,
+    WorkerEnded,
+    WorkerReady,
+    WorkersChanged,
+    WorkerStarting,
 )
 from scavenge.rollouts import RolloutRecord
+from scavenge.status import WorkersStatus
 
 LEVELS = ("debug", "info", "warning", "error")
 TALKATIVE = ("httpx", "httpcore")
@@ -86,6 +92,8 @@ class LogEvents:
 
     tell_waits: bool = True
     failures: int = 0
+    _workers: dict[str, str] = attrs.field(factory=dict)
+    """The state of each evaluation's workers that was told last."""
 
     def __call__(self, event: Event) -> None:
         """Write the line of an event that is worth one."""
@@ -100,16 +108,23 @@ class LogEvents:
             case NetworkLost() | NetworkBack() | Stalled():
                 _log.log(*_outage_line(event))
             case AttemptEnded():
-                if event.attempt.outcome != "ok" and _log.isEnabledFor(logging.DEBUG):
-                    said = one_line(event.attempt.message or "")
-                    _log.debug("%s: %s: %s: %s", event.endpoint_id, event.attempt.endpoint, event.attempt.outcome, said)
-            case HealthChanged():
-                why = one_line(event.why)
-                _log.log(_health_level(event), "%s: %s is %s: %s", event.endpoint_id, event.url, event.new, why)
-            case EndpointJoined() | EndpointChanged() | EndpointDraining() | EndpointLeft() | LeasesRevoked():
+                _tell_failed(event)
+            case HealthChanged() | EndpointJoined() | EndpointChanged() | EndpointDraining() | EndpointLeft():
+                _log.log(_health_level(event), "%s: %s %s", event.endpoint_id, event.url, _endpoint_text(event))
+            case LeasesRevoked():
                 _log.info("%s: %s %s", event.endpoint_id, event.url, _endpoint_text(event))
+            case WorkerStarting() | WorkerReady() | WorkerEnded() | WorkersChanged():
+                self._on_worker(event)
             case _:
                 pass
+
+    def _on_worker(self, event: WorkerStarting | WorkerReady | WorkerEnded | WorkersChanged) -> None:
+        """Tell of a worker, or of another state of all of an evaluation's, as long as it wants any."""
+        if not isinstance(event, WorkersChanged):
+            _log.log(*_worker_line(event))
+        elif event.status.wanted and self._workers.get(event.status.eval) != event.status.state:
+            self._workers[event.status.eval] = event.status.state
+            _log.log(*_workers_line(event.status))
 
     def _on_finished(self, record: RolloutRecord) -> None:
         if record.error is None:
@@ -119,6 +134,13 @@ class LogEvents:
             _log.warning("%s", first_failure(record))
         else:
             _log.debug("failure %d: %s", self.failures, one_line(_failure(record)))
+
+
+def _tell_failed(event: AttemptEnded) -> None:
+    attempt = event.attempt
+    if attempt.outcome != "ok" and _log.isEnabledFor(logging.DEBUG):
+        said = one_line(attempt.message or "")
+        _log.debug("%s: %s: %s: %s", event.endpoint_id, attempt.endpoint, attempt.outcome, said)
 
 
 def first_failure(record: RolloutRecord) -> str:
@@ -170,16 +192,37 @@ def _outage_line(event: NetworkLost | NetworkBack | Stalled) -> tuple[int, str, 
             return logging.WARNING, "%s; the full picture is in events.jsonl", line
 
 
-def _health_level(event: HealthChanged) -> int:
+def _worker_line(event: WorkerStarting | WorkerReady | WorkerEnded) -> tuple[int, str, str, str]:
+    match event:
+        case WorkerStarting():
+            return logging.DEBUG, "eval %r: %s", event.eval, f"worker {event.worker} is starting"
+        case WorkerReady():
+            said = f"worker {event.worker} is ready after {event.loading_s:.1f} s (process {event.pid})"
+            return logging.INFO, "eval %r: %s", event.eval, said
+        case _:
+            level = logging.WARNING if event.how in FAILURES else logging.INFO
+            return level, "eval %r: %s", event.eval, ended_text(event)
+
+
+def _workers_line(status: WorkersStatus) -> tuple[int, str, str, str]:
+    level = logging.WARNING if status.state in ("degraded", "empty") else logging.INFO
+    return level, "eval %r: %s", status.eval, state_text(status)
+
+
+def _health_level(event: HealthChanged | EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft) -> int:
+    if not isinstance(event, HealthChanged):
+        return logging.INFO
     if event.new in ("ejected", "misconfigured"):
         return logging.WARNING
     return logging.INFO if event.new == "live" and event.old != "paused" else logging.DEBUG
 
 
 def _endpoint_text(
-    event: EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft | LeasesRevoked,
+    event: HealthChanged | EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft | LeasesRevoked,
 ) -> str:
     match event:
+        case HealthChanged():
+            return f"is {event.new}: {one_line(event.why)}"
         case EndpointJoined():
             return "joined"
         case EndpointChanged():

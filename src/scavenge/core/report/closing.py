@@ -54,6 +54,8 @@ def _eval(entry: dict[str, Any]) -> EvalSummary:
         completion_tokens=readings.count(entry, "completion_tokens"),
         wall_s=readings.number(entry, "wall_s"),
         tokens_per_s=readings.optional_number(entry, "tokens_per_s"),
+        workers_started=readings.optional_count(entry, "workers_started") or 0,
+        workers_died=readings.optional_count(entry, "workers_died") or 0,
     )
 
 

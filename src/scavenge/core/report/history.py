@@ -21,6 +21,8 @@ from scavenge.core.report.noted import Moments, Noted, Times
 from scavenge.core.report.pools import ERROR, OK, PARTS, SERIES_BINS, EvalStory, Named, PoolStory
 from scavenge.core.report.readings import BadReading, Table
 from scavenge.core.report.sums import Bins
+from scavenge.core.workers_view import FAILURES, NOT_SPAWNED, ended_text
+from scavenge.events import WorkerEnded
 from scavenge.types import Busy, Failed, Lost, Misrouted, Ok, Rejected, TimedOut
 
 OUTCOMES = tuple(kind.name for kind in (Ok, Lost, Busy, Failed, Misrouted, Rejected, TimedOut))
@@ -122,6 +124,16 @@ class History:
         """A host is heard again."""
         self.moments.add(Noted(time, "network back", f"after {duration(readings.number(table, 'lost_s'))}"))
 
+    def worker_ended(self, table: Table, time: float) -> None:
+        """A worker is gone; that one was retired is no news."""
+        how, why, name = readings.name(table, "how"), readings.text(table, "why"), readings.name(table, "eval")
+        log = readings.text(table, "log") if "log" in table else ""
+        displaced = readings.count(table, "displaced")
+        ended = WorkerEnded(name, readings.count(table, "worker"), how, why, displaced, log)
+        if how in FAILURES:
+            what = "no worker" if how == NOT_SPAWNED else "worker died"
+            self.moments.add(Noted(time, what, f"{name}: {ended_text(ended)}"))
+
     def events_dropped(self, table: Table, time: float) -> None:
         """The run could not write some lines."""
         count = readings.count(table, "count")
@@ -215,6 +227,7 @@ TAKES: dict[str, Take] = {
     "SourceChanged": History.source_changed,
     "NetworkLost": History.network_lost,
     "NetworkBack": History.network_back,
+    "WorkerEnded": History.worker_ended,
     "EventsDropped": History.events_dropped,
     "RolloutFinished": History.rollout_finished,
     "AttemptEnded": History.attempt_ended,
