@@ -9,9 +9,17 @@ from scavenge.core.progress_view import ProgressView
 from scavenge.core.quiet import QUIET_AFTER_S
 from scavenge.core.stalled_text import stalled_line
 from scavenge.edge.lookout import BLOCKED_AFTER_S
-from scavenge.events import NetworkLost, PoolWaiting, SourceChanged
+from scavenge.events import NetworkLost, PoolWaiting, SourceChanged, WorkersChanged
 from scavenge.runtime.picture import LEASES_MOST, TASKS_MOST, WAITING_MOST
-from scavenge.status import EndpointStatus, LeaseStatus, Picture, PoolPicture, PoolStatus, WaitingStatus
+from scavenge.status import (
+    EndpointStatus,
+    LeaseStatus,
+    Picture,
+    PoolPicture,
+    PoolStatus,
+    WaitingStatus,
+    WorkersStatus,
+)
 from scavenge.types import EndpointId, Url
 
 PAGE = read("how-to/find-out-why-a-run-waits.md")
@@ -24,7 +32,8 @@ def test_the_notes_of_the_progress_are_as_shown():
     view.on_event(SourceChanged("endpoints.toml", False, "endpoints.toml: no such file"), 58.0)
     view.on_event(NetworkLost(3, "no route to host"), 210.0)
     view.on_event(PoolWaiting(POOL, 0.0, f"{URL} is ejected (connection refused)"), 220.0)
-    assert view.notes(250.0) == SHOWN[1:4]
+    view.on_event(WorkersChanged(WorkersStatus("guessing", "starting", 0, 1, 1, 0, 8)), 243.0)
+    assert view.notes(250.0) == SHOWN[1:5]
 
 
 def test_the_line_of_the_log_is_as_shown():
@@ -39,8 +48,9 @@ def test_the_line_of_the_log_is_as_shown():
         stalled_s=0.0,
         why="",
     )
-    line = stalled_line(300.0, Picture((pool,), (), None, (), 0))
-    assert f"{line}; the full picture is in events.jsonl" == SHOWN[4]
+    workers = WorkersStatus("guessing", "ready", 2, 0, 2, 15, 0)
+    line = stalled_line(300.0, Picture((pool,), (), None, (), 0, (workers,)))
+    assert f"{line}; the full picture is in events.jsonl" == SHOWN[5]
 
 
 def test_the_numbers_are_those_of_the_code():
