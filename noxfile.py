@@ -12,8 +12,13 @@ nox.options.sessions = ["lint", "types", "tests", "plugins", "docs"]
 
 ROOT = Path(__file__).parent
 PINS = ("-c", str(ROOT / "requirements" / "lock.txt"))
+NEWER_VERIFIERS = ROOT / "requirements" / "lock-verifiers.txt"
 LOCKED_REQUIREMENTS = (".[test,parquet,math,report]", "-r", "requirements/real.txt")
 PACKAGES = sorted(path.parent.name for path in (ROOT / "plugins").glob("*/pyproject.toml"))
+LOCK_VERIFIERS_HEADER = """\
+# What plugins/scavenge-verifiers is tested with a second time: the verifiers that has the newer API alone, and needs
+# other versions than the last one with the classic API, which lock.txt has. Written by `nox -s lock_verifiers`.
+"""
 LOCK_HEADER = """\
 # What the project is tested with: constraints for pip (`pip install -c requirements/lock.txt ...`).
 # Written by `nox -s lock` from a fresh environment with every extra and group.
@@ -25,13 +30,13 @@ def install_group(session: nox.Session, group: str) -> None:
     session.install(*PINS, *nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), group))
 
 
-def install_wheel(session: nox.Session, extras: str = "") -> None:
+def install_wheel(session: nox.Session, extras: str = "", pins: tuple[str, str] = PINS) -> None:
     """Build the package as users get it, and install that."""
     with tempfile.TemporaryDirectory() as folder:
         session.install(*PINS, "build")
         session.run("python", "-m", "build", "--wheel", "--outdir", folder, str(ROOT), silent=True)
         (wheel,) = Path(folder).glob("*.whl")
-        session.install(*PINS, f"{wheel}{extras}")
+        session.install(*pins, f"{wheel}{extras}")
 
 
 def measure(session: nox.Session, *arguments: str) -> None:
@@ -82,8 +87,19 @@ def churn(session: nox.Session) -> None:
 @nox.parametrize("package", PACKAGES)
 def plugins(session: nox.Session, package: str) -> None:
     """Each package in plugins/, installed by itself beside the built wheel: its types, and its own tests."""
-    install_wheel(session)
-    session.install(*PINS, f"{ROOT / 'plugins' / package}[test]", "mypy")
+    check_package(session, package, "test,classic", PINS)
+
+
+@nox.session
+def verifiers(session: nox.Session) -> None:
+    """The package for verifiers a second time, with the verifiers that has the newer API alone."""
+    check_package(session, "scavenge-verifiers", "test", ("-c", str(NEWER_VERIFIERS)))
+
+
+def check_package(session: nox.Session, package: str, extras: str, pins: tuple[str, str]) -> None:
+    """The types of a package in plugins/, and its own tests."""
+    install_wheel(session, pins=pins)
+    session.install(*pins, f"{ROOT / 'plugins' / package}[{extras}]", "mypy")
     session.chdir(ROOT / "plugins" / package)
     session.run("mypy", "--config-file", str(ROOT / "pyproject.toml"), "src")
     session.run("pytest", *session.posargs)
@@ -118,7 +134,20 @@ def changelog(session: nox.Session) -> None:
 def lock(session: nox.Session) -> None:
     """Write requirements/lock.txt anew, with the newest versions that the limits in pyproject.toml allow."""
     groups = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "dev")
-    session.install(*LOCKED_REQUIREMENTS, *(f"./plugins/{package}[test]" for package in PACKAGES), *groups)
+    packages = (f"./plugins/{package}[test,classic]" for package in PACKAGES)
+    session.install(*LOCKED_REQUIREMENTS, *packages, *groups)
+    write_lock(session, ROOT / "requirements" / "lock.txt", LOCK_HEADER)
+
+
+@nox.session
+def lock_verifiers(session: nox.Session) -> None:
+    """Write requirements/lock-verifiers.txt anew, in the same way."""
+    session.install(".[test]", "./plugins/scavenge-verifiers[test]", "verifiers>=0.4", "mypy")
+    write_lock(session, NEWER_VERIFIERS, LOCK_VERIFIERS_HEADER)
+
+
+def write_lock(session: nox.Session, path: Path, header: str) -> None:
+    """Write what is installed, but our own packages, as pins."""
     frozen = session.run("python", "-m", "pip", "freeze", "--exclude", "scavenge", silent=True)
     lines = [line for line in str(frozen).splitlines() if "==" in line]
-    (ROOT / "requirements" / "lock.txt").write_text(LOCK_HEADER + "\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text(header + "\n".join(lines) + "\n", encoding="utf-8")
