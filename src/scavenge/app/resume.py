@@ -20,6 +20,7 @@ from scavenge.config.endpoint_rows import pool_modes
 from scavenge.config.schema import identity
 from scavenge.core.codeplace import raised_at
 from scavenge.core.digests import DigestSet
+from scavenge.core.failure import FOREIGN, checked_identity
 from scavenge.core.naming import shown
 from scavenge.core.tally import History, Tally
 from scavenge.edge.results import mend, scan
@@ -29,7 +30,9 @@ from scavenge.listings import PoolMode
 from scavenge.runtime.ports import Threads
 from scavenge.types import Endpoint, EndpointId, Json
 
-MODEL, DATA = "model", "data."
+MODEL, DATA = "model", "data"
+TOLD = "told"
+"""Under :data:`DATA`, once the environment has said what its results depend on, were it nothing."""
 Identity = dict[str, dict[str, object]]
 """By evaluation and key."""
 
@@ -50,22 +53,21 @@ def identity_of(parts: Parts) -> Identity:
     """
     found: Identity = {}
     for one, staged in zip(parts.settings.evals, parts.staged, strict=True):
-        told = {} if staged.hosted else _told_by(staged.environment, one.name)
-        found[one.name] = _plain({**identity(one), **_of_data(told)})
+        told = {} if staged.hosted else _of_data(_told_by(staged.environment, one.name))
+        found[one.name] = _plain({**identity(one), **told})
     return found
 
 
 def _told_by(environment: object, name: str) -> Json:
     try:
-        told: Json = getattr(environment, "identity", dict)()
-    except Exception as exc:
+        return checked_identity(getattr(environment, "identity", dict)())
+    except FOREIGN as exc:
         what, place = "cannot say what its results depend on", raised_at(exc, environment)
         raise EnvironmentBroken(name, what, exc, place) from exc
-    return told
 
 
 def _of_data(told: Json) -> dict[str, object]:
-    return {f"{DATA}{key}": value for key, value in told.items()}
+    return {DATA: TOLD, **{f"{DATA}.{key}": value for key, value in told.items()}}
 
 
 def _plain(table: Mapping[str, object]) -> dict[str, object]:
@@ -103,10 +105,15 @@ def _differences(name: str, before: object, now: Mapping[str, object] | None) ->
         yield Problem(f"eval {name!r}", "is in the run folder and not in the settings; start a new run without it")
     elif isinstance(before, dict):
         for key in {**before, **now}:
-            known = key != MODEL or (key in before and key in now)
-            if known and before.get(key) != now.get(key):
+            if _comparable(key, before, now) and before.get(key) != now.get(key):
                 made = f"the results in the run folder were made with {_said(before, key)}, not {_said(now, key)}"
                 yield Problem(f"eval {name!r}: {key}", f"{made}; start a new run for other results")
+
+
+def _comparable(key: str, before: Mapping[str, object], now: Mapping[str, object]) -> bool:
+    """Whether both parts had heard what *key* is about."""
+    about = key.partition(".")[0]
+    return about not in (MODEL, DATA) or (about in before and about in now)
 
 
 def _said(table: Mapping[str, object], key: str) -> str:
@@ -115,7 +122,9 @@ def _said(table: Mapping[str, object], key: str) -> str:
 
 def _data_in(table: object) -> dict[str, object]:
     """What of a table the environment said."""
-    return {key: value for key, value in table.items() if key.startswith(DATA)} if isinstance(table, dict) else {}
+    if not isinstance(table, dict):
+        return {}
+    return {key: value for key, value in table.items() if key.partition(".")[0] == DATA}
 
 
 @attrs.define(eq=False)
@@ -136,9 +145,9 @@ class RunIdentity:
     def take_over(self) -> None:
         """Take what earlier parts knew. Raises :class:`ConfigError` when it is something else."""
         before = self.folder.read_identity()
+        refuse_other_results(before, self.tables)
         for name in self.hosted:
             self.tables[name].update(_data_in(before.get(name)))
-        refuse_other_results(before, self.tables)
         for name, table in self.tables.items():
             known = before.get(name)
             if isinstance(known, dict) and MODEL in known:
@@ -165,7 +174,8 @@ class RunIdentity:
     def learn_environment(self, name: str, told: Json) -> None:
         """Note what an environment in a worker says. Raises :class:`ConfigError` when earlier parts heard otherwise."""
         said = _plain(_of_data(told))
-        if (before := _data_in(self.tables[name])) and (problems := list(_differences(name, before, said))):
+        before = _data_in(self.tables[name])
+        if problems := list(_differences(name, before, said)):
             raise ConfigError(problems)
         if said != before:
             self.tables[name].update(said)
