@@ -76,7 +76,7 @@ class EnvironmentBroken(ScavengeError):
     *place* ends the message: where in the environment's code it happened. *cause* is ``None`` where *what* says all.
     """
 
-    def __init__(self, eval_name: str, what: str, cause: Exception | None = None, place: str = "") -> None:
+    def __init__(self, eval_name: str, what: str, cause: BaseException | None = None, place: str = "") -> None:
         self.eval = eval_name
         super().__init__(eval_name, what, cause, place)
 
@@ -99,7 +99,7 @@ class NoWorkersError(ScavengeError):
 
 
 class CannotSpawn(ScavengeError):
-    """A worker process cannot be started: the machine has no room for it."""
+    """A worker process cannot be started; the message says why, most often that the machine has no room for it."""
 
 
 class UnknownSession(ScavengeError):

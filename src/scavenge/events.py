@@ -225,8 +225,8 @@ class WorkerReady:
 class WorkerEnded:
     """A worker is gone. ``displaced`` rollouts were in it unanswered, and are played elsewhere.
 
-    ``how`` is ``not spawned``, ``died loading``, ``died serving`` or ``retired``; ``why`` is one line, with the exit
-    code or the signal.
+    ``how`` is ``not spawned``, ``died loading``, ``died serving`` or, where it was told to end or ended with the run,
+    ``retired``; ``why`` is one line, with the exit code or the signal.
     """
 
     eval: str

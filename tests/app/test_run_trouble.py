@@ -153,19 +153,21 @@ async def test_settings_that_a_resumed_part_changes_hold_for_the_next_part_too(t
     assert "max_retries = 9" in kept
 
 
-async def test_an_environment_that_cannot_say_what_its_results_depend_on_is_named(tmp_path):
-    (tmp_path / "silent_env.py").write_text(
+@pytest.mark.parametrize("raised", ["LookupError", "SystemExit"])
+async def test_an_environment_that_cannot_say_what_its_results_depend_on_is_named(tmp_path, raised):
+    module = f"silent_by_{raised}"
+    (tmp_path / f"{module}.py").write_text(
         "import scavenge\n"
         "class Silent(scavenge.Environment):\n"
         "    def examples(self):\n"
         "        return []\n"
         "    def identity(self):\n"
-        "        raise LookupError('no data')\n"
+        f"        raise {raised}('no data')\n"
         "    async def play(self, example, model):\n"
         "        raise AssertionError\n"
     )
     async with open_http_fleet(plan()) as fleet:
-        change = RunOptions(overrides=("eval.env_id=silent_env:Silent", "eval.env_args={}"))
-        told = r"cannot say what its results depend on: LookupError: no data \(silent_env\.py, line 6\)$"
+        change = RunOptions(overrides=(f"eval.env_id={module}:Silent", "eval.env_args={}"))
+        told = rf"cannot say what its results depend on: {raised}: no data \({module}\.py, line 6\)$"
         with pytest.raises(EnvironmentBroken, match=told):
             await run_evaluation(write(tmp_path, fleet), options=change)

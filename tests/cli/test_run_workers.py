@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -196,7 +198,8 @@ def test_a_worker_that_is_killed_costs_no_result(folder):
         with started(folder) as running:
             for kill in range(3):
                 server.wait_asked(10 * (kill + 1))
-                os.kill(workers_of(running)[-1], signal.SIGKILL)
+                wait_until(lambda: any(map(is_alive, workers_of(running))), "no worker is ready")
+                os.kill([worker for worker in workers_of(running) if is_alive(worker)][-1], signal.SIGKILL)
                 running.wait_told("died serving (SIGKILL)", kill + 1)
             assert running.wait() == 0, running.told
     assert sorted(int(str(line["example_id"])) for line in folder.lines()) == list(range(60))
@@ -243,6 +246,20 @@ def test_a_run_is_not_gone_on_with_when_what_an_environment_in_a_worker_depends_
         (folder.path / "digest").write_text("one")
         with started(folder, "run", "--resume", str(folder.run_dir), "--no-progress"):
             server.wait_more(20)
+
+
+def test_a_worker_finds_the_modules_that_the_program_which_runs_the_evaluation_finds(folder):
+    beside = folder.path / "program"
+    beside.mkdir()
+    (folder.path / "mine.py").rename(beside / "mine.py")
+    program = "import trio, scavenge, sys\nprint(trio.run(scavenge.run_evaluation, sys.argv[1]).exit_code)\n"
+    (beside / "evaluate.py").write_text(program)
+    with Server(answered) as server:
+        folder.list(row(server))
+        evaluate(folder, "OnTrio")
+        arguments = [sys.executable, str(beside / "evaluate.py"), str(folder.path / "eval.toml")]
+        done = subprocess.run(arguments, cwd="/", capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "0\n", done.stderr
 
 
 def test_workers_can_be_turned_off_where_the_environment_allows_it(folder):

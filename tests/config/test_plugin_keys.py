@@ -12,9 +12,8 @@ from typing import Any, Literal, NewType
 import attrs
 import pytest
 
-from scavenge.config import structure_arguments, structure_plugin
+from scavenge.config import structure_plugin
 from scavenge.errors import ConfigError, UsageError
-from scavenge.plugin import rest
 
 WHERE = "eval.toml: source[0]"
 FOLDER = Path("/folder")
@@ -192,69 +191,6 @@ def test_all_problems_of_a_plugins_table_are_told_at_once():
 
 
 @attrs.frozen
-class Open:
-    """A class that takes whatever it does not name."""
-
-    path: Path = Path("data")
-    model: str = attrs.field(default="m", metadata={"alias": "llm"})
-    rest: Mapping[str, Any] = rest()
-    inner: Inner | None = None
-
-
-@attrs.frozen
-class Counts:
-    unit: str
-    counts: Mapping[str, int] = attrs.field(metadata={"rest": True})
-
-    @counts.validator
-    def _some(self, attribute: attrs.Attribute[Any], value: Mapping[str, int]) -> None:
-        if "none" in value:
-            raise ValueError("none is no count")
-
-
-def test_keys_that_no_field_has_go_where_the_rest_goes():
-    keys = {"path": "a", "llm": "x", "split": "eval", "when": date(2030, 1, 2), "deep": {"a": [1, {"b": 2.5}]}}
-    made = structure_plugin(Open, keys, WHERE, FOLDER)
-    assert (made.path, made.model) == (FOLDER / "a", "x")
-    assert made.rest == {"split": "eval", "when": date(2030, 1, 2), "deep": {"a": [1, {"b": 2.5}]}}
-
-
-def test_the_rest_has_no_key_of_its_own_and_may_be_empty():
-    assert structure_plugin(Open, {"rest": 3, "absent": None}, WHERE, FOLDER).rest == {"rest": 3}
-    assert structure_plugin(Open, {}, WHERE, FOLDER).rest == {}
-    assert structure_plugin(Counts, {"unit": "s"}, WHERE, FOLDER) == Counts("s", {})
-
-
-def test_what_is_wrong_beside_the_rest_or_in_it_is_told_with_its_key():
-    assert problems_of(Open, path=3, misspelt=1, inner={"port": 1, "odd": 1}) == [
-        f"{WHERE}.path: expected a string, got 3",
-        f'{WHERE}.inner.odd: unknown key; valid: "host", "port"',
-    ]
-    assert problems_of(Counts, apples=1, pears="2", plums=True) == [
-        f'{WHERE}.pears: expected an integer, got "2"',
-        f"{WHERE}.plums: expected an integer, got true",
-        f"{WHERE}.unit: this key is required",
-    ]
-    assert problems_of(Counts, unit="s", none=1) == [f"{WHERE}: none is no count"]
-
-
-def test_a_class_that_takes_the_rest_twice_or_as_no_table_cannot_be_read():
-    @attrs.frozen
-    class Twice:
-        some: Mapping[str, Any] = rest()
-        more: Mapping[str, Any] = rest()
-
-    @attrs.frozen
-    class Listed:
-        others: list[str] = attrs.field(metadata={"rest": True})
-
-    with pytest.raises(UsageError, match=r"Twice: some and more each take the rest of the keys; keep one"):
-        structure_plugin(Twice, {}, WHERE, FOLDER)
-    with pytest.raises(UsageError, match=r"Listed: others takes the rest of the keys; annotate it as Mapping"):
-        structure_plugin(Listed, {}, WHERE, FOLDER)
-
-
-@attrs.frozen
 class Cross:
     low: int = 0
     high: int = attrs.field(default=1)
@@ -298,64 +234,6 @@ def test_keys_that_are_no_table_are_an_error():
 def test_a_place_may_be_a_file_only():
     with pytest.raises(ConfigError, match=r"^eval.toml: low: expected an integer"):
         structure_plugin(Cross, {"low": "x"}, "eval.toml", FOLDER)
-
-
-# --- arguments
-
-
-def factory(count: int, path: Path = FOLDER, *, lock: functools.partial | None = None, plain=None) -> None: ...
-
-
-class Made:
-    def __init__(self, count: int = 10) -> None: ...
-
-
-def arguments_problems(target, **keys: object) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        structure_arguments(target, keys, "eval.toml: eval[0].env_args", FOLDER)
-    return [str(problem).removeprefix("eval.toml: eval[0].env_args") for problem in caught.value.problems]
-
-
-def test_arguments_are_converted_as_annotated():
-    keys = {"count": 3, "path": "a", "plain": [1], "lock": "whatever"}
-    assert structure_arguments(factory, keys, WHERE, FOLDER) == {**keys, "path": FOLDER / "a"}
-    assert structure_arguments(Made, {"count": 3}, WHERE) == {"count": 3}
-
-
-def test_all_problems_of_arguments_are_told_at_once():
-    assert arguments_problems(factory, pat="x", plain=1, path=3) == [
-        '.pat: unknown key; did you mean "path"?',
-        ".count: this key is required",
-        ".path: expected a string, got 3",
-    ]
-    assert arguments_problems(Made, count="3", cont=1) == [
-        '.cont: unknown key; did you mean "count"?',
-        '.count: expected an integer, got "3"',
-    ]
-
-
-def test_a_signature_that_takes_all_keywords_takes_unknown_ones():
-    def takes_all(a, **rest): ...
-
-    assert structure_arguments(takes_all, {"a": 1, "z": 2}, WHERE) == {"a": 1, "z": 2}
-
-
-def test_a_positional_argument_cannot_be_given():
-    def positional(a, /, b=1): ...
-
-    assert arguments_problems(positional, b=2) == [
-        ".a: takes no keyword, so a file cannot give it; remove the `/` from its signature"
-    ]
-
-
-def test_what_has_no_signature_is_not_checked():
-    assert structure_arguments(type, {"x": 1}, WHERE) == {"x": 1}
-
-
-def test_annotations_that_cannot_be_found_are_not_checked():
-    def mystery(a: NotImported): ...  # noqa: F821
-
-    assert structure_arguments(mystery, {"a": 1}, WHERE) == {"a": 1}
 
 
 @attrs.frozen

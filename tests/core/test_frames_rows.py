@@ -14,7 +14,7 @@ from frame_kit import ADDRESS, EXAMPLES, only
 from hypothesis import given
 
 from scavenge.core import frames
-from scavenge.core.frames import encode, plain_example, reader_from_worker, reader_to_worker, rows_within
+from scavenge.core.frames import encode, reader_from_worker, reader_to_worker, rows_within
 from scavenge.core.worker_messages import Play, Rows
 from scavenge.rollouts import Example
 
@@ -62,6 +62,12 @@ def nested(levels: int, inside: object = 0) -> object:
     for _ in range(levels):
         inside = [inside]
     return inside
+
+
+def plain_example(example: Example, row: int) -> Example:
+    """The example as it is in the message, where it is number *row* of its dataset."""
+    (plain,) = rows_within([example], row - 1, 1).examples
+    return plain
 
 
 def sent(example: Example) -> Example:

@@ -1,4 +1,4 @@
-"""How slots that fail back off, are exhausted and probed, and recover: the open finding's cases among them."""
+"""How slots that fail back off, are exhausted and probed, and recover."""
 
 from __future__ import annotations
 

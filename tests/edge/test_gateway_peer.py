@@ -108,3 +108,30 @@ async def test_what_is_sent_to_a_client_that_hung_up_goes_nowhere(autojump_clock
     assert (len(socket.taken), peer.gone) == (500, True)
     peer.close()
     assert socket.closed
+
+
+class PatientStream:
+    """A client that sends a request and waits."""
+
+    def __init__(self) -> None:
+        self.socket = SlowSocket(size=10**6, takes_s=0)
+        self.asked = False
+
+    async def receive_some(self, size: int) -> bytes:
+        if self.asked:
+            await trio.sleep_forever()
+        await trio.lowlevel.checkpoint()
+        self.asked = True
+        return post()
+
+
+async def test_waiting_for_a_reply_is_not_idle(autojump_clock):
+    stream, (door, release) = PatientStream(), waiting()
+    gate = Gate(door, TOKEN, pytest.fail, GatewaySettings(idle_s=1, request_s=1, write_s=1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_connection, stream, gate)
+        await trio.sleep(1000)
+        assert (door.under_way, stream.socket.closed) == (1, False)
+        release.set()
+    assert stream.socket.taken.startswith(b"HTTP/1.1 200 ")
+    assert stream.socket.closed

@@ -185,6 +185,14 @@ def test_a_worker_started_by_hand_says_that_it_is_none():
     assert "started by a run, not by hand" in ended.stderr
 
 
+def test_files_of_the_current_folder_are_no_modules_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for module in ("queue", "select", "trio"):
+        (tmp_path / f"{module}.py").write_text("raise ImportError('taken for another')")
+    monkeypatch.chdir(tmp_path)
+    with open_child(tmp_path) as child:
+        assert isinstance(child.load("OnTrio"), Ready)
+
+
 @pytest.mark.parametrize(("name", "absent"), [("OnTrio", "asyncio"), ("OnAsyncio", "trio"), ("OnMain", "asyncio")])
 def test_only_what_the_backend_needs_is_imported(tmp_path: Path, name: str, absent: str):
     backend = {"OnTrio": "trio", "OnAsyncio": "asyncio", "OnMain": "sync"}[name]

@@ -5,20 +5,22 @@ from __future__ import annotations
 import queue
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from worker_child_kit import Gateway, open_gateway
 
 from scavenge.core.doorwords import read_reply, request_body
 from scavenge.core.frames import encode, reader_from_worker
-from scavenge.core.worker_messages import Abort, Aborted, Beat, FromWorker, Stop, ToWorker
+from scavenge.core.worker_messages import Abort, Aborted, Beat, FromWorker, Ready, Stop, ToWorker
 from scavenge.errors import InfrastructureError
 from scavenge.types import ModelAddress
 from scavenge.worker import gateway_client
+from scavenge.worker.answers import Answers
 from scavenge.worker.gateway_client import GatewayClient, at_once
-from scavenge.worker.link import NO_PROTOCOL, NO_RUN, Link
+from scavenge.worker.link import CANNOT_GO_ON, NO_RUN, Link
 from scavenge.worker.model import BlockingStream, RolloutAborted, SyncModel, connect_blocking
+from scavenge.worker.stage import BROKEN, Stage
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -77,7 +79,7 @@ def test_a_stop_of_a_signal_is_delivered(run: Run):
 
 def test_a_bad_frame_ends_the_process_though_a_good_one_came_with_it(run: Run):
     run.socket.sendall(encode(Abort(1)) + b"\x09")
-    assert run.left.get(timeout=60) == NO_PROTOCOL
+    assert run.left.get(timeout=60) == CANNOT_GO_ON
     assert run.link.wait_first() == Abort(1)
 
 
@@ -87,7 +89,22 @@ def test_a_listener_that_fails_ends_the_process(run: Run):
 
     run.link.listen(fail)
     run.say(Abort(1))
-    assert run.left.get(timeout=60) == NO_PROTOCOL
+    assert run.left.get(timeout=60) == CANNOT_GO_ON
+
+
+def test_what_comes_to_a_worker_that_could_not_open_its_environment_is_left_alone():
+    run = Run()
+
+    def fail(message: ToWorker) -> None:
+        raise RuntimeError("the loop is gone")
+
+    run.link.listen(fail)
+    stage = Stage(object(), Ready("trio", True), run.link, Answers("env", object(), run.link))  # type: ignore[arg-type]
+    assert stage.not_opened(LookupError("no sandbox")) == BROKEN
+    run.say(Abort(1), Stop())
+    run.link.close()
+    run.socket.close()
+    assert run.left.empty()
 
 
 def test_all_that_was_sent_is_written_before_the_end():
@@ -138,15 +155,23 @@ def ask(client: GatewayClient[BlockingStream], address: ModelAddress) -> str:
     return read_reply(*at_once(client.post(address, request_body(HELLO, {})))).text
 
 
-def test_a_connection_that_was_idle_for_long_is_not_used_again(
+def test_connections_that_were_idle_for_long_are_closed_and_not_used_again(
     client: GatewayClient[BlockingStream], gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ):
-    assert ask(client, gateway.address()) == "you said hello"
-    assert ask(client, gateway.address()) == "you said hello"
-    assert gateway.connections == 1
-    monkeypatch.setattr(gateway_client, "KEPT_IDLE_S", -1.0)
-    assert ask(client, gateway.address()) == "you said hello"
+    used: list[BlockingStream] = []
+    body, address = request_body(HELLO, {}), gateway.address()
+
+    def meanwhile(stream: BlockingStream) -> None:
+        used.append(stream)
+        at_once(client.post(address, body, used.append))
+
+    at_once(client.post(address, body, meanwhile))
+    assert ask(client, address) == "you said hello"
     assert gateway.connections == 2
+    monkeypatch.setattr(gateway_client, "KEPT_IDLE_S", -1.0)
+    assert ask(client, address) == "you said hello"
+    assert gateway.connections == 3
+    assert [stream._socket.fileno() for stream in used] == [-1, -1]
 
 
 def test_a_fresh_connection_that_is_closed_is_not_replaced(client: GatewayClient[BlockingStream]):
@@ -191,6 +216,39 @@ def test_an_aborted_rollout_asks_no_more_from_any_of_its_threads(
     assert model.aborted
     assert len(gateway.asked) == 3
     assert SyncModel(gateway.address(), client).chat(HELLO).text == "you said hello"
+
+
+def test_a_connection_that_threads_use_one_after_the_other_is_interrupted_for_the_last_one(gateway: Gateway):
+    reply = gateway.answer("hello")
+    release = threading.Event()
+    interrupted: list[object] = []
+
+    class Line:
+        def interrupt(self) -> None:
+            interrupted.append(self)
+
+    class OneLine:
+        """Has a second thread take the connection before the first one has let go of it."""
+
+        async def post(self, address: ModelAddress, body: bytes, taken: Callable[[Line], None]) -> tuple[int, bytes]:
+            taken(line)
+            has_it.set()
+            if threading.current_thread() is second:
+                release.wait(60)
+            else:
+                has_it.clear()
+                second.start()
+                assert has_it.wait(60)
+            return reply
+
+    line, has_it = Line(), threading.Event()
+    model = SyncModel(gateway.address(), OneLine())  # type: ignore[arg-type] # as much of a client as a model uses
+    second = threading.Thread(target=model.chat, args=[HELLO])
+    assert model.chat(HELLO).text == "you said hello"
+    model.abort()
+    assert interrupted == [line]
+    release.set()
+    second.join()
 
 
 def test_a_step_that_suspends_is_no_blocking_one():

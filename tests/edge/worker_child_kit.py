@@ -7,7 +7,6 @@ import os
 import select
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from scavenge.core.doorwords import error_body, reply_body
 from scavenge.core.frames import FrameReader, encode
 from scavenge.core.message_shapes import FROM_WORKER
 from scavenge.core.worker_messages import Beat, Broken, FromWorker, Load, Play, Ready, ToWorker
+from scavenge.edge.worker_process import COMMAND
 from scavenge.errors import PoisonRequest, UnknownSession
 from scavenge.rollouts import Example
 from scavenge.types import Attempt, Completion, Lost, ModelAddress, Rejected, RequestFailed, Url, Usage
@@ -43,7 +43,7 @@ class Child:
         self._frames: FrameReader[FromWorker] = FrameReader(FROM_WORKER)
         self._socket, theirs = socket.socketpair()
         read_end, self._life = os.pipe()
-        command = [sys.executable, "-m", "scavenge.worker", "--socket", str(theirs.fileno()), "--life", str(read_end)]
+        command = [*COMMAND, "--socket", str(theirs.fileno()), "--life", str(read_end)]
         with log.open("wb") as output:
             self.process = subprocess.Popen(
                 command,

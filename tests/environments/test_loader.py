@@ -12,7 +12,7 @@ from canned import CannedModel
 
 from scavenge.config import structure_arguments, structure_plugin
 from scavenge.environments.loader import EnvironmentLoader
-from scavenge.environments.references import importable, load_scorer, resolve
+from scavenge.environments.references import importable
 from scavenge.errors import ConfigError, PluginError, Problem, SourceError, UsageError
 from scavenge.plugin import Environment, EnvironmentType, Example, Rollout, hookimpl
 from scavenge.plugins.manager import load_plugins
@@ -81,15 +81,6 @@ async def late():
 def remote():
     raise scavenge.SourceError("the data are elsewhere")
 
-def score(reply, answer, row):
-    return 1.0
-
-async def late_score(reply, answer, row):
-    return 1.0
-
-def short_score(reply):
-    return 1.0
-
 NUMBER = 5
 """
 
@@ -148,7 +139,6 @@ def load(folder: Path, env_id: str, **env_args: object) -> Environment:
     loader = EnvironmentLoader(registry, structure_plugin, structure_arguments, folder)
     staged = loader.load(env_id, env_args, where="eval.toml: eval[0]")
     assert staged.environment is not None
-    assert not staged.hosted
     return staged.environment
 
 
@@ -264,49 +254,6 @@ def test_a_plugin_that_fails_to_make_its_environment_is_named(folder: Path) -> N
 def test_an_error_that_a_factory_raises_on_purpose_stays_what_it_is(folder: Path) -> None:
     with pytest.raises(SourceError, match="the data are elsewhere"):
         load(folder, "mine:remote")
-
-
-def test_a_folder_is_importable_inside_the_block_only(tmp_path: Path) -> None:
-    before = list(sys.path)
-    with importable(tmp_path):
-        assert sys.path == [*before, str(tmp_path.resolve())]
-        with importable(tmp_path):
-            assert sys.path.count(str(tmp_path.resolve())) == 1
-        assert sys.path[-1] == str(tmp_path.resolve())
-    assert sys.path == before
-
-
-def test_a_path_that_somebody_else_removed_stays_removed(tmp_path: Path) -> None:
-    before = list(sys.path)
-    with importable(tmp_path):
-        sys.path.remove(str(tmp_path.resolve()))
-    assert sys.path == before
-
-
-def test_a_module_beside_the_file_does_not_hide_an_installed_one(folder: Path) -> None:
-    (folder / "colorsys.py").write_text("mine = True\n")
-    assert resolve("colorsys:rgb_to_hsv", "x")
-
-
-@pytest.mark.parametrize(
-    ("reference", "error"),
-    [
-        ("mine:late_score", "is a coroutine function"),
-        ("mine:NUMBER", "is no function"),
-        ("mine:PlusOne", "is no function"),
-        ("mine:short_score", "must take (reply, answer, row): too many positional arguments"),
-        ("mine:scores", 'did you mean "score"?'),
-    ],
-)
-def test_what_is_no_scorer_is_refused(folder: Path, reference: str, error: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_scorer(reference, "eval.toml: eval[0].env_args.scorer")
-    assert error in str(caught.value)
-
-
-def test_a_function_is_a_scorer(folder: Path) -> None:
-    assert load_scorer("mine:score", "x").score("a", "b", {}) == 1.0
-    assert load_scorer("builtins:max", "x").name == "builtins.max"  # without a signature to look at
 
 
 async def test_what_the_base_class_only_names_says_so() -> None:

@@ -115,7 +115,6 @@ def test_where_an_environment_is_played_and_whether_it_is_made_here(
 ) -> None:
     staged = load(folder, env_id, **keys)
     assert staged.hosted == (outcome != HERE)
-    assert (staged.environment is None) == staged.hosted
     assert len(hosted_kinds.made) == (outcome != HOSTED_UNMADE)
 
 

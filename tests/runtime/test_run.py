@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 
 import pytest
 import trio
@@ -403,6 +404,11 @@ class Locked(Questions):
         raise PermissionError("no entry")
 
 
+class Leaving(Questions):
+    async def open(self) -> None:
+        sys.exit("no licence")
+
+
 class Strange(Questions):
     def examples(self):
         return ["a string"]  # type: ignore[list-item]
@@ -412,6 +418,7 @@ class Strange(Questions):
     ("environment", "why"),
     [
         (Locked(3), r"cannot be opened: PermissionError: no entry \(test_run\.py, line \d+\)$"),
+        (Leaving(3), r"cannot be opened: SystemExit: no licence \(test_run\.py, line \d+\)$"),
         (Torn(3), r"its dataset cannot be read on: OSError: the disk is gone \(test_run\.py, line \d+\)$"),
         (Strange(3), r"TypeError: examples\(\) yields str, not scavenge\.Example$"),
     ],
@@ -456,6 +463,8 @@ class Wrong(Questions):
                 raise AssertionError
             case "2":
                 json.loads("{")
+            case "3":
+                sys.exit(2)
         raise LookupError("no such row")
 
 
@@ -463,14 +472,15 @@ async def test_what_an_environment_raises_is_told_with_its_innermost_line_there_
     autojump_clock,
 ):
     async with open_kit(SimulatedFleet(servers("ep1"))) as kit:
-        await kit.play(kit.job(Wrong(4)))
+        await kit.play(kit.job(Wrong(5)))
     first = Wrong.play.__code__.co_firstlineno
     assert {line["example_id"]: line["error"]["message"] for line in kit.lines.written} == {
         "0": "the sandbox is gone",
         "1": f"(test_run.py, line {first + 5})",
         "2": "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
         f" (test_run.py, line {first + 7})",
-        "3": f"no such row (test_run.py, line {first + 8})",
+        "3": f"2 (test_run.py, line {first + 9})",
+        "4": f"no such row (test_run.py, line {first + 10})",
     }
 
 

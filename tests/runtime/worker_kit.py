@@ -6,13 +6,14 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
+from fleet_kit import InPlace
 
 from scavenge.core.frames import BadFrame
-from scavenge.core.supervision import SupervisorSettings
+from scavenge.core.supervision import SupervisorSettings, Ticket
 from scavenge.core.worker_messages import (
     Abort,
     Aborted,
@@ -29,6 +30,7 @@ from scavenge.core.worker_messages import (
 from scavenge.errors import CannotSpawn
 from scavenge.events import Event
 from scavenge.rollouts import Example, Rollout
+from scavenge.runtime.hosting import Displaced, PlayResult
 from scavenge.runtime.workerhost import open_workers
 from scavenge.runtime.workerpool import WorkerPool
 from scavenge.types import ModelAddress
@@ -36,7 +38,7 @@ from scavenge.types import ModelAddress
 MODEL = ModelAddress("http://127.0.0.1:1/session/s/v1", "token")
 SETTINGS = SupervisorSettings(1, 4, 2, 60.0, 30.0, 60.0)
 
-
+E = TypeVar("E", bound=Event)
 Channel = tuple[trio.MemorySendChannel[Any], trio.MemoryReceiveChannel[Any]]
 
 
@@ -110,6 +112,12 @@ class FakeProcess:
 
 
 Script = Callable[[FakeProcess], Awaitable[None]]
+
+
+async def serve(process: FakeProcess) -> None:
+    """Be ready at once, and leave the rest to the test."""
+    assert isinstance(await process.next(), Load)
+    process.say(Ready("trio", multi_turn=True))
 
 
 @attrs.define(eq=False)
@@ -200,14 +208,6 @@ class Diligent:
             process.say(Played(number, Rollout(example.id, 1.0)))
 
 
-class InPlace:
-    """Runs what blocks in place: a virtual clock must not jump while a thread works."""
-
-    async def run(self, step, *, abandon_on_cancel: bool = False):
-        await trio.lowlevel.checkpoint()
-        return step()
-
-
 @attrs.define(eq=False)
 class WorkersKit:
     """A pool of fake workers that is kept running."""
@@ -216,8 +216,13 @@ class WorkersKit:
     launcher: FakeLauncher
     events: list[Event]
 
-    def of(self, kind: type) -> list[Event]:
+    def of(self, kind: type[E]) -> list[E]:
         return [event for event in self.events if isinstance(event, kind)]
+
+
+def settings(**changes: float):
+    """:data:`SETTINGS` but for *changes*."""
+    return attrs.evolve(SETTINGS, **changes)  # type: ignore[arg-type]
 
 
 def make_pool(script: Script, settings: SupervisorSettings = SETTINGS) -> WorkersKit:
@@ -233,3 +238,30 @@ async def open_kit(script: Script, settings: SupervisorSettings = SETTINGS) -> A
     kit = make_pool(script, settings)
     async with open_workers([kit.pool]):
         yield kit
+
+
+async def play(kit: WorkersKit, number: int, results: dict[int, list[PlayResult]] | None = None) -> PlayResult:
+    """Play one rollout, again after a displacement, as the runner does."""
+    ticket = Ticket(number, f"{number} (rollout 0)")
+    while isinstance(result := await kit.pool.play(ticket, Example(str(number), {}), MODEL), Displaced):
+        if results is not None:
+            results.setdefault(number, []).append(result)
+    if results is not None:
+        results.setdefault(number, []).append(result)
+    return result
+
+
+async def play_many(kit: WorkersKit, count: int, at_once: int) -> dict[int, list[PlayResult]]:
+    """Play so many rollouts, so many at once; all that came of each."""
+    results: dict[int, list[PlayResult]] = {}
+    room = trio.Semaphore(at_once)
+
+    async def one(number: int) -> None:
+        await play(kit, number, results)
+        room.release()
+
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            await room.acquire()
+            nursery.start_soon(one, number)
+    return results

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -50,14 +51,19 @@ def worker_pools(hosts: list[Host]) -> list[WorkerPool]:
 
 
 def _make_host(settings: RunSettings, index: int, one: EvalSettings, staged: Staged, ports: HostPorts) -> Host:
-    if not staged.hosted and staged.environment is not None:
+    if staged.environment is not None:
         return LocalHost(one.name, one.env_id, staged.environment, ports.threads, ports.emit)
     where = str(settings.where.at("eval", index))
-    load = Load(one.env_id, dump_table(one.env_args), str(settings.base_dir), where)
+    load = Load(one.env_id, dump_table(one.env_args), str(settings.base_dir), where, _import_path())
     launcher = ProcessLauncher(logs=ports.logs, environ=dict(os.environ))
     supervision = supervisor_settings(settings.workers)
     pool = WorkerPool(one.name, load, launcher, supervision, ports.random, ports.threads, ports.emit)
     return WorkerHost(pool, lambda told: ports.learn(one.name, told))
+
+
+def _import_path() -> tuple[str, ...]:
+    """Where this process finds modules, as it reads in a process that may have another working directory."""
+    return tuple(os.path.abspath(entry) for entry in sys.path)
 
 
 def supervisor_settings(workers: WorkerSettings) -> SupervisorSettings:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from scavenge.core.codeplace import error_text, raised_at, raised_line
 from scavenge.errors import PoisonRequest, leaves
 from scavenge.rollouts import ErrorInfo, Example, Failure, Rollout
-from scavenge.types import Misrouted, Rejected, RequestFailed
+from scavenge.types import Json, Misrouted, Rejected, RequestFailed
 
+FOREIGN = (Exception, SystemExit)
+"""What the code of an environment may raise without ending the run: some libraries call ``sys.exit``."""
 OF_THE_MODEL = (RequestFailed, PoisonRequest)
 """Errors of the model's side: ``rollout_retries`` is for those of the environment."""
 
@@ -35,6 +37,13 @@ def checked_result(returned: object, env_id: str) -> Rollout | Failure:
         return returned
     said = f"play() of {env_id!r} returned {type(returned).__name__}, not a scavenge.Rollout"
     return Failure(ErrorInfo("TypeError", said))
+
+
+def checked_identity(told: object) -> Json:
+    """What ``identity`` returned. Raises ``TypeError`` for what has no keys and values."""
+    if not isinstance(told, Mapping):
+        raise TypeError(f"identity() returned {type(told).__name__}, not a dict")
+    return dict(told)
 
 
 def checked_rows(rows: Iterable[object]) -> Iterator[Example]:

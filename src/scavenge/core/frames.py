@@ -5,7 +5,7 @@ well-formed messages of its own direction or raises :class:`BadFrame`, however t
 
 What foreign code put into a message may be no JSON. A rollout's values follow the rules of ``results.jsonl``
 (:mod:`scavenge.core.plainjson`, :func:`scavenge.core.records.checked_rollout`), so that a result is the same wherever
-it was played; an example is never changed, but refused (:func:`plain_example`).
+it was played; an example is never changed, but refused (:func:`rows_within`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def encode(message: ToWorker | FromWorker) -> bytes:
 
     Whatever foreign code has put into a :class:`Played`, a :class:`Ready` or the texts of the others, it is written:
     see :func:`checked_rollout` for a result, which becomes a :class:`PlayFailed` where its reward is no number.
-    Examples must have been through :func:`plain_example`. Raises :class:`FrameTooLong`, nothing else.
+    Examples must have come from :func:`rows_within`. Raises :class:`FrameTooLong`, nothing else.
     """
     payload = _payload(message)
     if len(payload) > MAX_FRAME_BYTES:
@@ -65,20 +65,14 @@ def encode(message: ToWorker | FromWorker) -> bytes:
     return _HEAD.pack(VERSION, len(payload)) + payload
 
 
-def plain_example(example: Example, row: int) -> Example:
-    """The example as the other side will see it, or one whose ``error`` says why it cannot be sent.
-
-    *row* is its place in the dataset from 1: one that has no id that can be sent is called ``row:N``. Tuples come as
-    lists. Never raises.
-    """
-    return _plain_row(example, row)[0]
-
-
 def rows_within(examples: Iterable[Example], skip: int, count: int, most_bytes: int = ROWS_BYTES) -> Rows:
     """The next rows of a dataset as a message: at most *count*, at least one, and no more once *most_bytes* are full.
 
     Takes from *examples*, whose next is number *skip* from 0, just those that are in the message. ``last`` where they
-    ended before that was enough. Raises what iterating raises.
+    ended before that was enough. Each is as the other side will see it (tuples come as lists), or has an ``error`` that
+    says why it cannot be sent; one that has no id that can be sent is called ``row:N``, counted from 1.
+
+    Raises what iterating raises, and nothing for what an example is.
     """
     rows: list[Example] = []
     size_bytes = 0
@@ -216,7 +210,7 @@ def _unnoted(_document: object, _sentence: str) -> None:
 
 
 def _plain_row(example: Example, row: int) -> tuple[Example, int]:
-    """See :func:`plain_example`; and the length of the row in bytes."""
+    """The example as :func:`rows_within` has it, where it is number *row* from 1; and its length in bytes."""
     plain = _addressed(example, row)
     line = _row(plain)
     if plain.error is None and not _reads_back(line, plain.data):

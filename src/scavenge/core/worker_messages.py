@@ -24,14 +24,15 @@ from scavenge.types import Json, ModelAddress
 class Load:
     """Make the environment ``env_id`` and open it. ``env_args`` is a TOML document, so that dates come through.
 
-    Modules beside the evaluation file, in ``base_dir``, are importable; ``where`` is the place of the ``[[eval]]``
-    table for messages.
+    Modules beside the evaluation file, in ``base_dir``, are importable, and so is what is on the ``path`` of the run;
+    ``where`` is the place of the ``[[eval]]`` table for messages.
     """
 
     env_id: str
     env_args: str
     base_dir: str
     where: str
+    path: tuple[str, ...] = ()
 
 
 @attrs.frozen

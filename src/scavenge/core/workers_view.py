@@ -14,15 +14,16 @@ import attrs
 
 from scavenge.core.figures import duration
 from scavenge.core.naming import one_line
+from scavenge.core.supervision import How
 from scavenge.events import WorkerEnded
 from scavenge.status import WorkersStatus
 
 WHY_CHARACTERS = 160
 SHOWN_MOST = 3
-NOT_SPAWNED, DIED_LOADING, DIED_SERVING = "not spawned", "died loading", "died serving"
-DEATHS = frozenset({DIED_LOADING, DIED_SERVING})
+NOT_SPAWNED = How.NOT_SPAWNED.value
+FAILURES = frozenset(how.value for how in How)
+DEATHS = FAILURES - {NOT_SPAWNED}
 """The ends of a worker, in :attr:`WorkerEnded.how`, that are deaths."""
-FAILURES = DEATHS | {NOT_SPAWNED}
 
 
 def ended_text(event: WorkerEnded) -> str:

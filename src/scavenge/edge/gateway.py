@@ -69,9 +69,8 @@ def open_listener(token: str, host: str = LOOPBACK, port: int = 0) -> GatewayLis
             raise OSError(errno.EINVAL, "there is no such port")
         return GatewayListener(socket.create_server((host, port), family=family, backlog=BACKLOG), token)
     except OSError as error:
-        raise UsageError(
-            f"the gateway cannot listen on {host} port {port} ({error.strerror}): choose another"
-        ) from error
+        remedy = "raise the limit (ulimit -n)" if error.errno in _NO_ROOM else "choose another"
+        raise UsageError(f"the gateway cannot listen on {host} port {port} ({error.strerror}): {remedy}") from error
 
 
 def tell_bug(error: BaseException) -> None:

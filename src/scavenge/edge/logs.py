@@ -1,7 +1,7 @@
 """Log lines: where they go, at what level, and which events are worth one. Redaction is the screen's.
 
-Level of a line: ``warning`` for what somebody may have to look at, ``info`` for endpoints that come and go, ``debug``
-for the rest. Each state is told when it changes, not while it lasts.
+Level of a line: ``warning`` for what somebody may have to look at, ``info`` for endpoints and workers that come and go,
+``debug`` for the rest. Each state is told when it changes, not while it lasts.
 
 Invariant: the first failed rollout of a run is told whole; the later ones, which may be thousands, only at ``debug``.
 """
@@ -92,7 +92,7 @@ class LogEvents:
 
     tell_waits: bool = True
     failures: int = 0
-    _workers: dict[str, str] = attrs.field(factory=dict)
+    _workers: dict[str, str] = attrs.field(factory=dict, init=False)
     """The state of each evaluation's workers that was told last."""
 
     def __call__(self, event: Event) -> None:
@@ -110,7 +110,7 @@ class LogEvents:
             case AttemptEnded():
                 _tell_failed(event)
             case HealthChanged() | EndpointJoined() | EndpointChanged() | EndpointDraining() | EndpointLeft():
-                _log.log(_health_level(event), "%s: %s %s", event.endpoint_id, event.url, _endpoint_text(event))
+                _log.log(_endpoint_level(event), "%s: %s %s", event.endpoint_id, event.url, _endpoint_text(event))
             case LeasesRevoked():
                 _log.info("%s: %s %s", event.endpoint_id, event.url, _endpoint_text(event))
             case WorkerStarting() | WorkerReady() | WorkerEnded() | WorkersChanged():
@@ -209,7 +209,7 @@ def _workers_line(status: WorkersStatus) -> tuple[int, str, str, str]:
     return level, "eval %r: %s", status.eval, state_text(status)
 
 
-def _health_level(event: HealthChanged | EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft) -> int:
+def _endpoint_level(event: HealthChanged | EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft) -> int:
     if not isinstance(event, HealthChanged):
         return logging.INFO
     if event.new in ("ejected", "misconfigured"):

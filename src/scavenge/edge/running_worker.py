@@ -3,7 +3,9 @@
 Its death is noticed by the kernel's notice. While the dead process still holds its number the rest of its group is
 killed, then it is reaped, and then what it had written is read to the end.
 
-Invariant: the group is never signalled after its leader was reaped, for its number may be another's by then.
+Invariant: the group is never signalled after the step in which its leader was reaped, for its number may be another's
+by then. Where the system gives no notice of a death, the leader is reaped first, and its group, whose number the guard
+keeps taken, is killed in the same step.
 
 Limit: a process that has left the group (``setsid``) lives on. It may hold the worker's end of the socket, so after the
 worker's death nothing is read but what was there by then.

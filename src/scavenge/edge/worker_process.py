@@ -27,6 +27,9 @@ from scavenge.edge.running_worker import RunningWorker
 from scavenge.edge.worker_log import WorkerLog
 from scavenge.errors import CannotSpawn, single_error
 
+COMMAND = (sys.executable, "-P", "-m", "scavenge.worker")
+"""A worker's program. ``-P``: files of the current folder are no modules, as they are none in ``scavenge run``."""
+
 _FEWER = "lower [workers].max"
 _REMEDIES = {
     errno.EMFILE: f"no file descriptors are left to this process: raise the limit (ulimit -n), or {_FEWER}",
@@ -45,7 +48,7 @@ class ProcessLauncher:
 
     logs: Path
     environ: Mapping[str, str] = attrs.field(repr=False)
-    command: Sequence[str] = (sys.executable, "-m", "scavenge.worker")
+    command: Sequence[str] = COMMAND
 
     @asynccontextmanager
     async def open_worker(self, name: str) -> AsyncIterator[RunningWorker]:
@@ -64,7 +67,7 @@ class ProcessLauncher:
                     minding.cancel_scope.cancel()
 
     async def _start(self, name: str, held: AsyncExitStack) -> RunningWorker:
-        with WorkerLog.begin(self.logs, name) as log:
+        with await trio.to_thread.run_sync(WorkerLog.begin, self.logs, name) as log:
             ours, theirs = socket.socketpair()
             held.callback(_close_socket, ours)
             with theirs:

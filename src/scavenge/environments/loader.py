@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 import attrs
 
 from scavenge.core.codeplace import raised_line
+from scavenge.core.failure import FOREIGN
 from scavenge.core.naming import nearest, one_line, shown, suggestion
 from scavenge.environments.playable import Traits, Wishes, check_class, check_made, class_traits
 from scavenge.environments.references import fail, resolve
@@ -59,13 +60,15 @@ class StructureArguments(Protocol):
 
 @attrs.frozen(eq=False)
 class Staged:
-    """Where an evaluation's environment is played. ``hosted``: in worker processes, which make one each.
-
-    ``environment`` is the one to play in this process; ``None`` where it is hosted.
-    """
+    """Where an evaluation's environment is played."""
 
     environment: Environment | None
-    hosted: bool
+    """The one to play in this process; ``None`` where worker processes make one each."""
+
+    @property
+    def hosted(self) -> bool:
+        """Whether it is played in worker processes."""
+        return self.environment is None
 
 
 @attrs.frozen(eq=False)
@@ -107,11 +110,11 @@ class EnvironmentLoader:
         traits = class_traits(recipe.kind)
         if traits is not None and recipe.kind is not None and wishes.hosted(traits):
             check_class(recipe.kind, traits, recipe.maker, f"{where}.env_id")
-            return Staged(None, hosted=True)
+            return Staged(None)
         if in_worker and not recipe.eager:
-            return Staged(None, hosted=True)
+            return Staged(None)
         environment, traits = _made(recipe, where)
-        return Staged(None, hosted=True) if wishes.hosted(traits) else Staged(environment, hosted=False)
+        return Staged(None if wishes.hosted(traits) else environment)
 
     def load_hosted(self, env_id: str, env_args: Json, *, where: str) -> Environment:
         """The environment for the worker process that this is, whatever its backend; checked as :meth:`load` does."""
@@ -162,7 +165,7 @@ def _create(kind: EnvironmentType, owner: str, config: object, where: str) -> ob
         fail(f"{where}.env_args", one_line(str(exc)), exc)
     except ScavengeError:
         raise
-    except (Exception, SystemExit) as exc:
+    except FOREIGN as exc:
         said = raised_line(exc, kind.create, one_line)
         raise PluginError(owner, f"environment {shown(kind.name)} cannot be made: {said}") from exc
 
@@ -172,7 +175,7 @@ def _call(factory: Callable[..., object], arguments: Mapping[str, Any], env_id: 
         return factory(**arguments)
     except ScavengeError:
         raise
-    except (Exception, SystemExit) as exc:
+    except FOREIGN as exc:
         said = raised_line(exc, factory, one_line)
         fail(f"{where}.env_args", f'"{env_id}" cannot be made: {said}', exc)
 

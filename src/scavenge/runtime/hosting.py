@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from scavenge.core.codeplace import raised_at, raised_line
-from scavenge.core.failure import checked_result, checked_rows, failure_of
+from scavenge.core.failure import FOREIGN, checked_result, checked_rows, failure_of
 from scavenge.core.supervision import Ticket
 from scavenge.errors import EnvironmentBroken
 from scavenge.events import Observer, Warned
@@ -99,7 +99,7 @@ class LocalHost:
         """Open the environment. Raises :class:`EnvironmentBroken`."""
         try:
             await self.environment.open()
-        except Exception as exc:
+        except FOREIGN as exc:
             place = raised_at(exc, self.environment)
             raise EnvironmentBroken(self.name, "cannot be opened", exc, place) from exc
 
@@ -107,7 +107,7 @@ class LocalHost:
         """The next examples, read in a thread. Raises :class:`EnvironmentBroken`."""
         try:
             return await self.threads.run(lambda: self._take(count), abandon_on_cancel=True)
-        except Exception as exc:
+        except FOREIGN as exc:
             place = raised_at(exc, self.environment)
             raise EnvironmentBroken(self.name, CANNOT_READ, exc, place) from exc
 
@@ -120,7 +120,7 @@ class LocalHost:
         """Play an example out; whatever the environment raises is this rollout's failure, never the run's."""
         try:
             rollout: object = await cast("Awaitable[Rollout]", self.environment.play(example, session))
-        except Exception as exc:
+        except FOREIGN as exc:
             return failure_of(exc, self.environment)
         return checked_result(rollout, self.env_id)
 
@@ -128,6 +128,6 @@ class LocalHost:
         """Close the environment; its results are there, so what it raises now is only told."""
         try:
             await self.environment.close()
-        except Exception as exc:
+        except FOREIGN as exc:
             self.emit(Warned(f"eval {self.name!r}: close() failed: {raised_line(exc, self.environment)}"))
         await trio.lowlevel.checkpoint()

@@ -155,7 +155,8 @@ class Environment:
     def identity(self) -> Mapping[str, object]:
         """What changes its results beside its arguments, such as a digest of its data; values are texts and numbers.
 
-        Called once, in a thread, so it may block. A run is resumed only where it is the same.
+        Called once in each process that makes the environment, before it is opened and in no event loop, so it may
+        block. A run is resumed only where it is the same.
         """
         return {}
 

@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from scavenge.core.frames import BadFrame
-from scavenge.core.supervision import Ticket, WorkerId
+from scavenge.core.supervision import How, Ticket, WorkerId
 from scavenge.core.worker_messages import (
     Abort,
     Aborted,
@@ -69,7 +69,10 @@ class WorkerLife:
     started_at: float
     process: WorkerProcess | None = None
     ready: bool = False
+    broken: bool = False
+    """It has said that it cannot load its environment."""
     stopping: bool = False
+    """It was told to end, or ends with the run: its end is no failure."""
     silent: bool = False
     """Nothing more will be heard of it."""
     killed_why: str | None = None
@@ -95,11 +98,11 @@ class WorkerLife:
     @property
     def how(self) -> str:
         """The kind of end it has come to; see :class:`scavenge.events.WorkerEnded`."""
-        if self.process is None:
-            return "not spawned"
         if self.stopping:
             return "retired"
-        return "died serving" if self.ready else "died loading"
+        if self.process is None:
+            return How.NOT_SPAWNED.value
+        return How.SERVING.value if self.ready else How.LOADING.value
 
     # --- to the worker
 
@@ -177,6 +180,7 @@ class WorkerLife:
                 self.ready = True
                 listener.on_ready(self, message)
             case Broken():
+                self.broken = True
                 listener.on_broken(self, message)
             case Rows() | RowsFailed():
                 self._on_rows(message)

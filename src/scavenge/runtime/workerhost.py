@@ -77,10 +77,10 @@ class WorkerHost:
         within_s = self.pool.settings.request_deadline_s
         with trio.move_on_after(within_s) as patience:
             life = await self.pool.wait_ready()
-            patience.deadline = float("inf")
-            return await life.read(question)
-        what = f"{CANNOT_READ}: no worker became ready within request_deadline = {within_s:g} s"
-        raise EnvironmentBroken(self.pool.name, f"{what}; {self.pool.status().why}")
+        if patience.cancelled_caught:
+            what = f"{CANNOT_READ}: no worker became ready within request_deadline = {within_s:g} s"
+            raise EnvironmentBroken(self.pool.name, f"{what}; {self.pool.status().why}")
+        return await life.read(question)
 
     async def play(self, ticket: Ticket, example: Example, session: ModelSession) -> PlayResult:
         """Play an example out in a worker; see :meth:`WorkerPool.play`."""
@@ -96,8 +96,9 @@ class WorkerHost:
 async def open_workers(pools: Sequence[WorkerPool]) -> AsyncIterator[None]:
     """Keep the workers of several evaluations while the block runs.
 
-    Raises what :meth:`WorkerPool.run_workers` raises. Leaving asks all of them to end at once and gives them
-    :data:`STOP_GRACE_S` together; what is left then is killed. Cancellation that reaches the workers kills them.
+    Raises what :meth:`WorkerPool.run_workers` raises, without its group. Leaving asks all of them to end at once and
+    gives them :data:`STOP_GRACE_S` together; what is left then is killed. Cancellation that reaches the workers kills
+    them.
     """
     with single_error():
         async with trio.open_nursery() as services:

@@ -142,8 +142,8 @@ class WorkerPool:
     async def run_workers(self) -> None:
         """Keep as many workers as there is need for, until :meth:`close`.
 
-        Raises :class:`EnvironmentBroken`, or :class:`ConfigError` where the evaluation file is wrong, when no worker
-        can load the environment. Cancelled, it kills them all.
+        Raises :class:`EnvironmentBroken`, or :class:`ConfigError` where the evaluation file is wrong, in a group, when
+        no worker can load the environment. Cancelled, it kills them all.
         """
         async with trio.open_nursery() as self._lives_nursery:
             self.settle()
@@ -235,7 +235,7 @@ class WorkerPool:
             on_end, why = self.supervisor.on_not_spawned, str(exc)
         except BaseException:  # the pool is cancelled
             self.supervisor.close(trio.current_time())
-            life.stopping = life.stopping or life.ready
+            life.stopping = life.stopping or not life.broken
             self._on_end(life, on_end, "killed with the run")
             raise
         self._on_end(life, on_end, why)

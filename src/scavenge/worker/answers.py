@@ -1,4 +1,4 @@
-"""From what a rollout came to, to the message that answers it. Pure but for the encoding of the link."""
+"""Answers a rollout: what it came to, as the message that says so. Knows no event loop."""
 
 from __future__ import annotations
 
@@ -43,4 +43,4 @@ class Answers:
         try:
             self.link.send(answer)
         except FrameTooLong as exc:
-            self.link.send(PlayFailed(rollout, Failure(ErrorInfo(type(exc).__name__, str(exc)))))
+            self.link.send(PlayFailed(rollout, Failure(ErrorInfo(type(exc).__name__, str(exc)), final=True)))

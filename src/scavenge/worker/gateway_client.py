@@ -7,9 +7,11 @@ is not cancelled, and then its connection is closed, so that the gateway gives u
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -60,7 +62,8 @@ class GatewayClient(Generic[S]):
     """Asks the gateway. ``connect(host, port)`` makes a connection."""
 
     connect: Callable[[str, int], Awaitable[S]]
-    _idle: dict[tuple[str, int], deque[_Line[S]]] = attrs.field(factory=dict, init=False)
+    _idle: dict[tuple[int, str, int], deque[_Line[S]]] = attrs.field(factory=dict, init=False)
+    """By process and place: a copy that foreign code forks has connections of its own."""
 
     async def post(
         self, address: ModelAddress, body: bytes, taken: Callable[[S], None] = lambda stream: None
@@ -110,15 +113,14 @@ class GatewayClient(Generic[S]):
         self._idle.clear()
 
     def _take_idle(self, place: tuple[str, int]) -> _Line[S] | None:
-        """The connection that was used last, unless it has been idle for long."""
-        lines = self._idle.get(place)
-        try:
-            line = lines.pop() if lines else None
-        except IndexError:  # another thread was first
-            line = None
-        if line is None or time.monotonic() - line.idle_since <= KEPT_IDLE_S:
-            return line
-        line.stream.close()
+        """The connection that was used last. Once that has been idle for long, so have the others: all are closed."""
+        lines = self._idle.get((os.getpid(), *place))
+        with suppress(IndexError):  # another thread was first
+            while lines:
+                line = lines.pop()
+                if time.monotonic() - line.idle_since <= KEPT_IDLE_S:
+                    return line
+                line.stream.close()
         return None
 
     def _keep(self, place: tuple[str, int], line: _Line[S]) -> None:
@@ -126,7 +128,7 @@ class GatewayClient(Generic[S]):
             line.stream.close()
             return
         line.idle_since, line.used = time.monotonic(), True
-        self._idle.setdefault(place, deque()).append(line)
+        self._idle.setdefault((os.getpid(), *place), deque()).append(line)
 
 
 def _request(address: ModelAddress, body: bytes) -> tuple[tuple[str, int], Request]:

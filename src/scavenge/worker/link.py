@@ -9,6 +9,7 @@ order of its coming; after :class:`Stop` nothing is delivered. When the run is g
 
 from __future__ import annotations
 
+import os
 import queue
 import socket
 import sys
@@ -25,8 +26,13 @@ BEAT_EVERY_S = 2.0
 SIGNALS_EVERY_S = 1.0
 """How long the main thread waits in one go: a signal that comes just before a wait is only handled after it."""
 READ_BYTES = 64 * 1024
-NO_RUN, NO_PROTOCOL = 1, 70
-"""Exit statuses: the run is gone; what it says is no message, or what is told of it cannot be delivered."""
+NO_RUN, CANNOT_GO_ON = 1, 70
+"""Exit statuses: the run is gone; what it says is no message or cannot be delivered, or the event loop broke down."""
+
+
+def note(line: str) -> None:
+    """Put a line into the worker's log."""
+    print(f"scavenge worker: {line}", file=sys.stderr, flush=True)  # noqa: T201  # its log file
 
 
 class Link:
@@ -42,16 +48,15 @@ class Link:
         self._lock = threading.Lock()
         self._stopped = False
         self._closed = False
+        self._copied = False
         self._turned_at: float | None = None
-        self._threads = [
-            threading.Thread(target=self._guarded, args=(step,), name=f"scavenge {step.__name__}", daemon=True)
-            for step in (self._read, self._write)
-        ]
+        self._reading = threading.Thread(target=self._guarded, args=(self._read,), name="scavenge read", daemon=True)
+        self._writing = threading.Thread(target=self._guarded, args=(self._write,), name="scavenge write", daemon=True)
 
     def start(self) -> None:
         """Start both threads."""
-        for thread in self._threads:
-            thread.start()
+        self._reading.start()
+        self._writing.start()
 
     # --- what comes
 
@@ -92,10 +97,12 @@ class Link:
 
     def send(self, message: FromWorker) -> None:
         """Have a message written. Never waits. Raises :class:`scavenge.core.frames.FrameTooLong`."""
+        self._end_copy()
         self._outgoing.put(encode(message))
 
     def turned(self) -> None:
         """The event loop turns; to be told every second by one that there is."""
+        self._end_copy()
         self._turned_at = time.monotonic()
 
     def end(self, status: int) -> None:
@@ -106,19 +113,27 @@ class Link:
     def close(self) -> None:
         """Wait until everything is written, and end the conversation."""
         self._flush()
-        with suppress(OSError):
+        with suppress(OSError):  # foreign code has closed the socket, and its reader waits for ever
             self._sock.shutdown(socket.SHUT_RDWR)
-        self._threads[0].join()
-        self._sock.close()
+            self._reading.join()
+            self._sock.close()
 
     def _flush(self) -> None:
         self._closed = True
         self._outgoing.put(None)
-        self._threads[1].join()
+        self._writing.join()
 
     def forked(self) -> None:
         """This is a copy of the process that foreign code forked: the conversation is not its own."""
-        self._sock.close()
+        self._copied = True
+        with suppress(OSError):
+            self._sock.close()
+
+    def _end_copy(self) -> None:
+        """End a copy of the process that has come back to code of ours, instead of ending by itself."""
+        if self._copied:
+            note(f"process {os.getpid()} was forked by the environment and did not end there; it ends now (os._exit)")
+            self._leave(CANNOT_GO_ON)
 
     # --- the threads
 
@@ -128,11 +143,11 @@ class Link:
             step()
         except (OSError, BadFrame) as exc:
             if not self._closed:
-                self._say(f"the conversation with the run has ended: {exc}")
-                self._leave(NO_PROTOCOL if isinstance(exc, BadFrame) else NO_RUN)
+                note(f"the conversation with the run has ended: {exc}")
+                self._leave(CANNOT_GO_ON if isinstance(exc, BadFrame) else NO_RUN)
         except BaseException:
             traceback.print_exc()
-            self._leave(NO_PROTOCOL)
+            self._leave(CANNOT_GO_ON)
 
     def _read(self) -> None:
         frames = reader_to_worker()
@@ -155,6 +170,3 @@ class Link:
         except queue.Empty:
             late_s = 0.0 if self._turned_at is None else time.monotonic() - self._turned_at
             return encode(Beat(late_s))
-
-    def _say(self, line: str) -> None:
-        print(f"scavenge worker: {line}", file=sys.stderr, flush=True)  # noqa: T201  # its log file

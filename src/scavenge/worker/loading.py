@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import cast
 
 from scavenge.config.plugin_keys import structure_arguments, structure_plugin
 from scavenge.core.codeplace import raised_line
 from scavenge.core.documents import parse_toml
+from scavenge.core.failure import checked_identity
+from scavenge.core.frames import encode
 from scavenge.core.naming import one_line
 from scavenge.core.worker_messages import Broken, Load, Ready
 from scavenge.environments.loader import EnvironmentLoader
 from scavenge.errors import ConfigError, ScavengeError
 from scavenge.plugins.registry import Registry
 from scavenge.runtime.ports import Environment
-from scavenge.types import Json
 
 
 def _registry(env_id: str) -> Registry:
@@ -39,20 +39,21 @@ def make_environment(load: Load) -> Environment:
 def ready(environment: Environment) -> Ready:
     """What is told of an environment that can be played. Blocks as long as its ``identity`` does, and raises likewise.
 
-    Environments that only have the needed names may have none.
+    Environments that only have the needed names may have none. One that is too long to be told raises
+    :class:`scavenge.core.frames.FrameTooLong`.
     """
-    identity: object = getattr(environment, "identity", dict)()
-    if not isinstance(identity, dict):
-        identity = dict(cast("Json", identity))
-    return Ready(environment.backend, environment.multi_turn, identity)
+    identity = checked_identity(getattr(environment, "identity", dict)())
+    facts = Ready(environment.backend, environment.multi_turn, identity)
+    encode(facts)
+    return facts
 
 
-def broken(error: BaseException, called: object, doing: str = "") -> Broken:
-    """What is told of an environment that *error* came from while it was *doing* something.
+def broken(error: BaseException, called: object, what: str) -> Broken:
+    """What is told of an environment that *error* came from; *what* says what it cannot do.
 
     *called* is the environment, or the name of the module that it is in, so that the place in its code is told.
     """
     if isinstance(error, ConfigError):
         return Broken("; ".join(map(str, error.problems)), error.problems)
     said = one_line(str(error)) if isinstance(error, ScavengeError) else raised_line(error, called, one_line)
-    return Broken(f"{doing}: {said}" if doing else said)
+    return Broken(f"{what}: {said}")

@@ -51,11 +51,10 @@ class RolloutAborted(BaseException):
 
 
 @attrs.define(eq=False)
-class Model:
-    """A rollout's model under Trio and asyncio."""
+class _Addressed:
+    """A model that foreign OpenAI clients find, too."""
 
     _address: ModelAddress
-    _client: GatewayClient[Any] = attrs.field(repr=False)
 
     @property
     def base_url(self) -> str:
@@ -66,6 +65,13 @@ class Model:
     def api_key(self) -> str:
         """The key that goes with :attr:`base_url`."""
         return self._address.api_key
+
+
+@attrs.define(eq=False)
+class Model(_Addressed):
+    """A rollout's model under Trio and asyncio."""
+
+    _client: GatewayClient[Any] = attrs.field(repr=False)
 
     async def chat(self, messages: Messages, **options: object) -> Completion:
         """One request, retried as often as the run allows.
@@ -76,24 +82,17 @@ class Model:
 
 
 @attrs.define(eq=False)
-class SyncModel:
-    """A rollout's model where nothing but its own code runs: ``chat`` blocks. Threads of the rollout may share it."""
+class SyncModel(_Addressed):
+    """A rollout's model where nothing but its own code runs: ``chat`` blocks. Threads of the rollout may share it.
 
-    _address: ModelAddress
+    Invariant: ``_streams`` has a connection once for each request that uses it; for a moment that can be two, when one
+    thread has its reply and another takes the connection at once.
+    """
+
     _client: GatewayClient[BlockingStream] = attrs.field(repr=False)
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False, repr=False)
-    _streams: set[BlockingStream] = attrs.field(factory=set, init=False, repr=False)
+    _streams: list[BlockingStream] = attrs.field(factory=list, init=False, repr=False)
     _aborted: bool = attrs.field(default=False, init=False)
-
-    @property
-    def base_url(self) -> str:
-        """Where a foreign OpenAI client finds the model, as this rollout; good until the rollout ends."""
-        return self._address.base_url
-
-    @property
-    def api_key(self) -> str:
-        """The key that goes with :attr:`base_url`."""
-        return self._address.api_key
 
     @property
     def aborted(self) -> bool:
@@ -113,7 +112,7 @@ class SyncModel:
             with self._lock:
                 self._check()
                 mine.append(stream)
-                self._streams.add(stream)
+                self._streams.append(stream)
 
         try:
             return read_reply(*at_once(self._client.post(self._address, body, taken)))
@@ -122,7 +121,8 @@ class SyncModel:
             raise
         finally:
             with self._lock:
-                self._streams.difference_update(mine)
+                for stream in mine:
+                    self._streams.remove(stream)
 
     def abort(self) -> None:
         """Have every request under way, and every later one, raise :class:`RolloutAborted`. From any thread."""

@@ -15,6 +15,7 @@ import attrs
 
 from scavenge.core.worker_messages import Abort, Load, Play, ReadRows, Stop, ToWorker
 from scavenge.worker.gateway_client import READ_BYTES, GatewayClient
+from scavenge.worker.link import note
 from scavenge.worker.model import Model
 from scavenge.worker.rows import RowsThread
 from scavenge.worker.stage import CLOSE_WITHIN_S, DONE, TURN_EVERY_S, Stage, print_traceback
@@ -32,7 +33,7 @@ def serve(stage: Stage) -> int:
                 if whole.done():
                     raise
                 print_traceback(exc)
-                stage.note(f"{type(exc).__name__} in a task: the task has ended, the worker goes on")
+                note(f"{type(exc).__name__} in a task: the task has ended, the worker goes on")
 
 
 class _Stream:
@@ -90,10 +91,12 @@ class _Playing:
     _client: GatewayClient[_Stream] = attrs.field(factory=partial(GatewayClient, _connect), init=False)
     _messages: asyncio.Queue[ToWorker] = attrs.field(factory=asyncio.Queue, init=False)
     _opening: asyncio.Task[object] | None = attrs.field(default=None, init=False)
+    _whole: asyncio.Task[object] | None = attrs.field(default=None, init=False)
 
     async def run(self) -> int:
         """See :func:`serve`."""
         loop = asyncio.get_running_loop()
+        self._whole = asyncio.current_task()
         self._opening = asyncio.create_task(_contained(self._stage.environment.open))
 
         def listener(message: ToWorker) -> None:
@@ -145,7 +148,7 @@ class _Playing:
                         self._abort(rollout)
                     return
                 case Load():
-                    self._stage.note("asked to load again; left alone")
+                    note("asked to load again; left alone")
                 case _:
                     assert_never(message)
 
@@ -168,16 +171,23 @@ class _Playing:
         self._aborted.discard(rollout)
         if task.cancelled() and aborted:
             answers.aborted(rollout)
+        elif task.cancelled() and self._breaks_down:
+            pass  # nothing is known of it: with the worker gone it is played elsewhere
         elif (error := _error_of(task)) is not None:
             answers.error(rollout, error)
         else:
             answers.result(rollout, task.result())
 
+    @property
+    def _breaks_down(self) -> bool:
+        """Whether the event loop ends, and not by the run's will: foreign code may cancel every task that there is."""
+        return self._whole is not None and (self._whole.done() or self._whole.cancelling() > 0)
+
     async def _close(self) -> None:
         closing = asyncio.create_task(_contained(self._stage.environment.close))
         await asyncio.wait([closing], timeout=CLOSE_WITHIN_S)
         if not closing.done():
-            self._stage.note(f"close() took more than {CLOSE_WITHIN_S:g} s")
+            note(f"close() took more than {CLOSE_WITHIN_S:g} s")
         elif (error := _error_of(closing)) is not None:
             self._stage.close_failed(error)
         self._client.close()

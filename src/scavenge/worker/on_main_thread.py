@@ -18,7 +18,7 @@ import attrs
 
 from scavenge.core.worker_messages import Abort, Load, Play, ReadRows, Stop, ToWorker
 from scavenge.worker.gateway_client import GatewayClient
-from scavenge.worker.link import SIGNALS_EVERY_S
+from scavenge.worker.link import SIGNALS_EVERY_S, note
 from scavenge.worker.model import BlockingStream, SyncModel, connect_blocking
 from scavenge.worker.rows import RowsThread
 from scavenge.worker.stage import CLOSE_WITHIN_S, DONE, Stage
@@ -57,7 +57,7 @@ def _close(stage: Stage) -> None:
 
 
 def _leave_behind(stage: Stage) -> None:
-    stage.note(f"close() took more than {CLOSE_WITHIN_S:g} s")
+    note(f"close() took more than {CLOSE_WITHIN_S:g} s")
     stage.link.end(DONE)
 
 
@@ -87,7 +87,7 @@ class _Playing:
                     model.abort()
                 self._plays.put(None)
             case Load():
-                self._stage.note("asked to load again; left alone")
+                note("asked to load again; left alone")
             case _:
                 assert_never(message)
 

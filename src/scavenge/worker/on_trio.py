@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable
 from functools import partial
 from typing import assert_never, cast
@@ -11,6 +12,7 @@ import trio
 
 from scavenge.core.worker_messages import Abort, Load, Play, ReadRows, Stop, ToWorker
 from scavenge.worker.gateway_client import READ_BYTES, GatewayClient
+from scavenge.worker.link import note
 from scavenge.worker.model import Model
 from scavenge.worker.rows import RowsThread
 from scavenge.worker.stage import CLOSE_WITHIN_S, DONE, TURN_EVERY_S, Stage
@@ -112,7 +114,7 @@ class _Playing:
                         scope.cancel()
                     return
                 case Load():
-                    self._stage.note("asked to load again; left alone")
+                    note("asked to load again; left alone")
                 case _:
                     assert_never(message)
 
@@ -125,7 +127,9 @@ class _Playing:
                 await trio.lowlevel.checkpoint_if_cancelled()
                 model = Model(play.model, self._client)
                 result = await cast("Awaitable[object]", self._stage.environment.play(play.example, model))
-        except BaseException as exc:  # foreign code; only the scope inside is ever cancelled
+        except BaseException as exc:  # foreign code; the scope outside is cancelled when the event loop breaks down
+            if trio.current_effective_deadline() == -math.inf:
+                raise  # nothing is known of this rollout: with the worker gone it is played elsewhere
             error = exc
         del self._scopes[play.rollout]
         if error is not None:
@@ -142,5 +146,5 @@ class _Playing:
         except BaseException as exc:  # foreign code; only the scope inside is ever cancelled
             self._stage.close_failed(exc)
         if patience.cancelled_caught:
-            self._stage.note(f"close() took more than {CLOSE_WITHIN_S:g} s")
+            note(f"close() took more than {CLOSE_WITHIN_S:g} s")
         self._client.close()

@@ -15,7 +15,7 @@ from types import FrameType
 from scavenge.core.worker_messages import Load
 from scavenge.environments.references import importable
 from scavenge.worker.answers import Answers
-from scavenge.worker.link import NO_PROTOCOL, Link
+from scavenge.worker.link import CANNOT_GO_ON, Link
 from scavenge.worker.loading import broken, make_environment, ready
 from scavenge.worker.stage import BROKEN, Stage, print_traceback
 
@@ -33,7 +33,7 @@ def run_process(socket_fd: int) -> int:
         status = host(link)
     except BaseException as exc:  # a bug of ours, or foreign code that took the event loop down
         print_traceback(exc)
-        status = NO_PROTOCOL
+        status = CANNOT_GO_ON
     link.close()
     return status
 
@@ -74,6 +74,7 @@ def host(link: Link) -> int:
     load = link.wait_first()
     if not isinstance(load, Load):
         raise RuntimeError(f"the run began with {type(load).__name__}")
+    sys.path.extend(entry for entry in load.path if entry not in sys.path)
     with importable(Path(load.base_dir)):
         stage = _make(load, link)
         return BROKEN if stage is None else _backend(stage.facts.backend)(stage)
@@ -82,14 +83,14 @@ def host(link: Link) -> int:
 def _make(load: Load, link: Link) -> Stage | None:
     """The environment; ``None``: the run has been told why there is none."""
     called: object = load.env_id.partition(":")[0]
-    doing = "cannot be made"
+    what = "cannot be made"
     try:
         called = environment = make_environment(load)
-        doing = "cannot say what its results depend on"
+        what = "cannot say what its results depend on"
         return Stage(environment, ready(environment), link, Answers(load.env_id, environment, link))
     except BaseException as exc:  # foreign code; a SystemExit of its own is told as what it is
         print_traceback(exc)
-        link.send(broken(exc, called, doing))
+        link.send(broken(exc, called, what))
         return None
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 
 import attrs
 
-from scavenge.core.worker_messages import Ready
+from scavenge.core.worker_messages import Ready, ToWorker
 from scavenge.errors import ScavengeError
 from scavenge.runtime.ports import Environment
 from scavenge.worker.answers import Answers
-from scavenge.worker.link import Link
+from scavenge.worker.link import Link, note
 from scavenge.worker.loading import broken
 from scavenge.worker.rows import RowsThread
 
@@ -47,14 +46,15 @@ class Stage:
     def not_opened(self, error: BaseException) -> int:
         """Tell that it cannot be opened; the exit status that follows from it."""
         print_traceback(error)
+        self.link.listen(_leave_alone)  # the event loop, which would take what comes, ends now
         self.link.send(broken(error, self.environment, "cannot be opened"))
         return BROKEN
 
     def close_failed(self, error: BaseException) -> None:
         """Note in the log that ``close`` failed: the results are there, so it harms none of them."""
         print_traceback(error)
-        self.note("close() failed")
+        note("close() failed")
 
-    def note(self, line: str) -> None:
-        """Put a line into the log."""
-        print(f"scavenge worker: {line}", file=sys.stderr, flush=True)  # noqa: T201  # its log file
+
+def _leave_alone(message: ToWorker) -> None:
+    """Whatever the run says to a worker that ends anyway."""

@@ -16,6 +16,7 @@ from scavenge.core.supervision.commands import (
     WorkerId,
 )
 from scavenge.core.supervision.settings import SupervisorSettings
+from scavenge.core.supervision.slots import How
 from scavenge.core.supervision.supervisor import Supervisor
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Displace",
     "Give",
     "GiveUp",
+    "How",
     "Kill",
     "Look",
     "Refuse",

@@ -27,7 +27,7 @@ NO_REST = (0, -math.inf)
 
 
 class How(enum.Enum):
-    """How a worker came to nothing."""
+    """How a worker came to nothing; :attr:`scavenge.events.WorkerEnded.how` tells it in the same words."""
 
     NOT_SPAWNED = "not spawned"
     LOADING = "died loading"
