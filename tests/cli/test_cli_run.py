@@ -242,9 +242,11 @@ def test_a_run_that_is_refused_before_it_began_tells_of_no_folder_as_there_is_no
     assert not any(Path("runs").iterdir())
 
 
-def test_a_bug_during_a_run_is_exit_code_70_with_the_traceback_and_the_run_folder(evaluation, capsys, tmp_path):
-    (tmp_path / "fatal").touch()
-    assert exit_status(["run", evaluation(fatal="SystemExit(3)")]) == 70
+def test_a_bug_during_a_run_is_exit_code_70_with_the_traceback_and_the_run_folder(
+    evaluation, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("scavenge.app.evaluation.make_jobs", lambda *_: 1 / 0)
+    assert exit_status(["run", evaluation()]) == 70
     told = capsys.readouterr().err
     assert "Traceback" in told
     assert f"run folder: {tmp_path / 'runs'}" in told

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import resource
 import socket
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import pytest
 import trio
+import trio.testing
 from gateway_kit import TOKEN, Door, open_gateway, post, raising, until, waiting
 
 from scavenge.edge.gateway import open_listener, run_gateway
@@ -122,18 +124,44 @@ async def test_a_thousand_connections_at_once_are_served():
     assert statuses == [200] * 1000
 
 
-async def test_without_descriptors_a_client_waits_until_there_is_one():
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    async with open_gateway() as gateway, gateway.client() as first:
-        assert (await first.ask(GET)).status == 404
-        outside = trio.socket.socket()
-        with outside, socket.socket() as highest:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (highest.fileno() + 1, hard))
-            try:
+    with socket.socket() as highest:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest.fileno() + 1, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_without_descriptors_a_client_waits_until_there_is_one_and_those_under_way_are_served():
+    door, release = waiting()
+    statuses: list[int] = []
+
+    async def ask(client) -> None:
+        statuses.append((await client.ask(post())).status)
+
+    async with open_gateway(door) as gateway, gateway.client() as first, trio.open_nursery() as nursery:
+        nursery.start_soon(ask, first)
+        await until(lambda: door.under_way == 1)
+        with trio.socket.socket() as outside:
+            with no_descriptor_left():
                 await outside.connect(gateway.listener.socket.getsockname())
                 await outside.send(post())
-                assert (await first.ask(GET)).status == 404  # whoever is connected is served
-                assert gateway.door.calls == []
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                assert (len(door.calls), statuses) == (1, [])
+            await until(lambda: door.under_way == 2)
+            release.set()
             assert (await outside.recv(100)).startswith(b"HTTP/1.1 200 ")
+    assert statuses == [200]
+
+
+async def test_without_descriptors_idle_connections_make_room_for_new_ones():
+    async with open_gateway() as gateway, gateway.client() as idle:
+        assert (await idle.ask(post())).status == 200
+        with trio.socket.socket() as outside, no_descriptor_left():
+            await outside.connect(gateway.listener.socket.getsockname())
+            await outside.send(post())
+            assert (await outside.recv(100)).startswith(b"HTTP/1.1 200 ")
+            assert await idle.at_end()

@@ -99,7 +99,7 @@ def test_what_comes_to_a_worker_that_could_not_open_its_environment_is_left_alon
         raise RuntimeError("the loop is gone")
 
     run.link.listen(fail)
-    stage = Stage(object(), Ready("trio", True), run.link, Answers("env", object(), run.link))  # type: ignore[arg-type]
+    stage = Stage(object(), Ready("trio", True), run.link, Answers("env", object(), run.link), "here")  # type: ignore[arg-type]
     assert stage.not_opened(LookupError("no sandbox")) == BROKEN
     run.say(Abort(1), Stop())
     run.link.close()

@@ -45,7 +45,7 @@ async def test_rows_over_which_every_worker_dies_break_the_environment(autojump_
         host = WorkerHost(kit.pool, lambda told: None)
         await host.open()
         await host.read(2)
-        with pytest.raises(EnvironmentBroken, match="3 workers died over what follows row 2"):
+        with pytest.raises(EnvironmentBroken, match="3 workers died over what follows row 2, the last by SIGSEGV"):
             await host.read(2)
 
 

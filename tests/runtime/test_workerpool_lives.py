@@ -127,18 +127,32 @@ async def test_a_file_that_is_wrong_in_the_eyes_of_a_worker_is_told_as_any_wrong
     assert caught.value.problems == (WRONG,)
 
 
-async def test_a_worker_that_still_loads_when_the_run_ends_has_not_died(autojump_clock):
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+async def test_a_worker_for_which_the_file_is_wrong_ends_no_run_that_others_can_play(autojump_clock, wrong):
     async def script(process: FakeProcess) -> None:
-        await process.next()
-        if process is kit.launcher.processes[0]:
-            await trio.sleep(1)
+        number = kit.launcher.processes.index(process)
+        if number == wrong:
+            await process.next()
             process.say(Broken(str(WRONG), (WRONG,)))
+            process.die("exit code 1")
+        else:
+            await Diligent(2, 1)(process)
 
-    kit = make_pool(script, settings(min=2))
-    with pytest.raises(ConfigError):
-        async with open_workers([kit.pool]):
+    kit = make_pool(script, settings(min=2, max=2))
+    async with open_workers([kit.pool]):
+        if wrong == 2:
             await kit.pool.wait_loaded()
-    assert Counter(event.how for event in kit.of(WorkerEnded)) == {"died loading": 1, "retired": 1}
+            kit.launcher.processes[0].die("SIGKILL")
+            await trio.sleep(1)
+        results = await play_many(kit, 8, 4)
+    assert all(came[-1] == Rollout(str(number), 1.0) for number, came in results.items())
+    assert [event.how for event in kit.of(WorkerEnded)].count("died loading") == 1
+
+
+async def test_a_worker_that_still_loads_when_the_run_ends_has_not_died(autojump_clock):
+    async with open_kit(Diligent(loading_s=100), settings(min=2)) as kit:
+        await trio.sleep(1)
+    assert Counter(event.how for event in kit.of(WorkerEnded)) == {"retired": 2}
 
 
 async def test_a_machine_that_cannot_start_processes_for_a_while_costs_nothing_but_time(autojump_clock):

@@ -95,15 +95,16 @@ async def run_gateway(
     async with trio.open_nursery() as nursery:
         task_status.started()
         while True:
-            nursery.start_soon(serve_connection, await _accept(accepting), gate)
+            nursery.start_soon(serve_connection, await _accept(accepting, gate), gate)
 
 
-async def _accept(listener: trio.SocketListener) -> trio.SocketStream:
-    """The next connection. Without room for it (descriptors, memory) it waits in the backlog."""
+async def _accept(listener: trio.SocketListener, gate: Gate) -> trio.SocketStream:
+    """The next connection. Without room for it (descriptors, memory) it waits until idle ones have made some."""
     while True:
         try:
             return await listener.accept()
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
+        gate.shed()
         await trio.sleep(_NO_ROOM_WAIT_S)

@@ -54,6 +54,13 @@ class Gate:
     token: str = attrs.field(repr=False)
     on_bug: Callable[[BaseException], object]
     settings: GatewaySettings
+    idle: set[trio.CancelScope] = attrs.field(factory=set, init=False, repr=False)
+    """The waits of connections that have served a request, for their next one."""
+
+    def shed(self) -> None:
+        """Close the idle connections, so that there are descriptors for new ones. Their clients connect anew."""
+        for wait in self.idle:
+            wait.cancel()
 
 
 async def serve_connection(stream: trio.SocketStream, gate: Gate) -> None:
@@ -85,6 +92,7 @@ class _Connection:
         self._settings = gate.settings
         self._wire = Wire(gate.settings.max_head_bytes, gate.settings.max_body_bytes)
         self._last = False  # whether the answer under way is the last one here
+        self._served = False
 
     async def serve_next(self) -> bool:
         """Answer one request; false when it was the last."""
@@ -102,7 +110,8 @@ class _Connection:
         if self._last or not self._wire.whole:
             await self._peer.part(self._settings.linger_s)
             return False
-        return self._wire.next_cycle()
+        self._served = self._wire.next_cycle()
+        return self._served
 
     # --- reading
 
@@ -128,7 +137,7 @@ class _Connection:
                 timed, patience.deadline = True, trio.current_time() + self._settings.request_s
             if (head := self._wire.read_head()) is not None:
                 return head
-            if not await self._receive():
+            if not await (self._receive_next() if self._served and not timed else self._receive()):
                 return None
 
     async def _read_body(self) -> bytes | None:
@@ -139,6 +148,16 @@ class _Connection:
             if not await self._receive():
                 return None
         return body
+
+    async def _receive_next(self) -> bool:
+        """Take in the beginning of the next request; false when none comes."""
+        with trio.CancelScope() as wait:
+            self._gate.idle.add(wait)
+            try:
+                return await self._receive()
+            finally:
+                self._gate.idle.remove(wait)
+        return False
 
     async def _receive(self) -> bool:
         """Take in what comes; false when the client is gone."""

@@ -37,6 +37,8 @@ from scavenge.runtime.hosting import Displaced, PlayResult
 from scavenge.runtime.ports import Threads, WorkerLauncher, WorkerProcess
 from scavenge.types import ModelAddress
 
+DROPPED = "it dropped a rollout that nobody had cancelled, as one does that is sent SIGTERM"
+
 
 class Listener(Protocol):
     """Who hears what a worker says."""
@@ -69,8 +71,8 @@ class WorkerLife:
     started_at: float
     process: WorkerProcess | None = None
     ready: bool = False
-    broken: bool = False
-    """It has said that it cannot load its environment."""
+    broken_why: str = ""
+    """Why it cannot load its environment, once it has said so."""
     stopping: bool = False
     """It was told to end, or ends with the run: its end is no failure."""
     silent: bool = False
@@ -103,6 +105,11 @@ class WorkerLife:
         if self.process is None:
             return How.NOT_SPAWNED.value
         return How.SERVING.value if self.ready else How.LOADING.value
+
+    @property
+    def log_file(self) -> str:
+        """The file with what it prints; empty where there was no process."""
+        return "" if self.process is None else self.process.log_file
 
     # --- to the worker
 
@@ -154,7 +161,7 @@ class WorkerLife:
             ended = await process.wait_end()
             if not self.stopping:
                 self.tail = await threads.run(process.log_tail, abandon_on_cancel=True)
-        return self.killed_why or ended
+        return self.killed_why or self.broken_why or ended
 
     async def _send(self, process: WorkerProcess) -> None:
         await trio.lowlevel.checkpoint()
@@ -179,8 +186,8 @@ class WorkerLife:
                     raise BadFrame("it was ready before")
                 self.ready = True
                 listener.on_ready(self, message)
-            case Broken():
-                self.broken = True
+            case Broken(why):
+                self.broken_why = why
                 listener.on_broken(self, message)
             case Rows() | RowsFailed():
                 self._on_rows(message)
@@ -189,7 +196,7 @@ class WorkerLife:
             case PlayFailed(number, failure):
                 listener.on_answer(self, self._answered(number), failure)
             case Aborted(number) if self.rollouts.get(number) not in {None, *self._aborted}:
-                self.kill("it dropped a rollout that nobody had cancelled")  # which counts as one that died in it
+                self.kill(DROPPED)  # which counts as one that died in it
             case Aborted(number):
                 listener.on_answer(self, self._answered(number), Displaced("it was cancelled"))
             case _:

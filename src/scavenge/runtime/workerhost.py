@@ -69,8 +69,8 @@ class WorkerHost:
                 raise EnvironmentBroken(self.pool.name, f"{CANNOT_READ}: {answer.message}")
             if answer is not None:
                 return answer
-        what = f"{CANNOT_READ}: {READING_DEATHS} workers died over what follows row {question.skip}"
-        raise EnvironmentBroken(self.pool.name, what + self.pool.tail_said())
+        what = f"{CANNOT_READ}: {READING_DEATHS} workers died over what follows row {question.skip}, the last"
+        raise EnvironmentBroken(self.pool.name, f"{what} by {self.pool.last_why}{self.pool.tail_said()}")
 
     async def _ask_one(self, question: ReadRows) -> Rows | RowsFailed | None:
         """The answer of one worker; ``None``: it died."""

@@ -4,14 +4,14 @@ Data flow: a rollout asks → supervisor → a worker is given it → the worker
 All decisions are :mod:`scavenge.core.supervision`'s; one function carries them out, :meth:`WorkerPool.settle`, which is
 called after every change.
 
-Invariants: each process is left by the task that opened it; nothing is started after :meth:`WorkerPool.close`.
+Invariants: a process is left by the task that opened it; nothing is started after :meth:`WorkerPool.close`.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import assert_never
 
@@ -22,7 +22,7 @@ from scavenge.core import supervision as sv
 from scavenge.core.supervision import Supervisor, SupervisorSettings, Ticket, WorkerId
 from scavenge.core.supervision.settings import HUNG_AFTER_S
 from scavenge.core.worker_messages import Broken, Load, Ready, Stop
-from scavenge.errors import CannotSpawn, ConfigError, EnvironmentBroken, ScavengeError
+from scavenge.errors import CannotSpawn, ConfigError, EnvironmentBroken, Problem, ScavengeError
 from scavenge.events import Observer, Warned, WorkerEnded, WorkerReady, WorkersChanged, WorkerStarting
 from scavenge.rollouts import ErrorInfo, Example, Failure
 from scavenge.runtime.hosting import Displaced, PlayResult
@@ -54,14 +54,18 @@ class WorkerPool:
     supervisor: Supervisor = attrs.field(init=False)
     facts: Ready | None = attrs.field(default=None, init=False)
     """What the first worker said of the environment."""
+    last_why: str = attrs.field(default="", init=False)
+    """How the latest worker ended."""
     last_tail: str = attrs.field(default="", init=False)
-    """The end of the log of the worker that failed last."""
+    """The end of the log of the latest that failed."""
     _lives: dict[WorkerId, WorkerLife] = attrs.field(factory=dict, init=False)
     _asks: Asks = attrs.field(factory=Asks, init=False)
     _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
     _lives_nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _closed: bool = attrs.field(default=False, init=False)
     _broken: ScavengeError | None = attrs.field(default=None, init=False)
+    _problems: Sequence[Problem] = attrs.field(default=(), init=False)
+    """What the last worker that could not load it found wrong in the evaluation file."""
     _told: tuple[str, int] | None = attrs.field(default=None, init=False)
     _looks_at: float = attrs.field(default=math.inf, init=False)
     _sooner: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -209,7 +213,7 @@ class WorkerPool:
                 self._lives[worker].post(Stop())
             case sv.GiveUp(why):
                 said = f"no worker can load it: {why}{self.tail_said()}"
-                self._broken = self._broken or EnvironmentBroken(self.name, said)
+                self._broken = ConfigError(self._problems) if self._problems else EnvironmentBroken(self.name, said)
             case sv.Displace() | sv.Refuse() | sv.Condemn():
                 self._asks.deliver(command.ticket, self._result_of(command))
             case _:
@@ -235,7 +239,7 @@ class WorkerPool:
             on_end, why = self.supervisor.on_not_spawned, str(exc)
         except BaseException:  # the pool is cancelled
             self.supervisor.close(trio.current_time())
-            life.stopping = life.stopping or not life.broken
+            life.stopping = life.stopping or not life.broken_why
             self._on_end(life, on_end, "killed with the run")
             raise
         self._on_end(life, on_end, why)
@@ -243,11 +247,11 @@ class WorkerPool:
     def _on_end(self, life: WorkerLife, on_end: Callable[[WorkerId, str, float], None], why: str) -> None:
         if not life.stopping:
             self.last_tail = life.tail
+        self.last_why = why
         on_end(life.worker, why, trio.current_time())
         del self._lives[life.worker]
         self._on_news()
-        log = "" if life.process is None else life.process.log_file
-        self.emit(WorkerEnded(self.name, life.worker, life.how, why, self._act(), log))
+        self.emit(WorkerEnded(self.name, life.worker, life.how, why, self._act(), life.log_file))
         self.settle()
 
     def _on_news(self) -> None:
@@ -274,8 +278,7 @@ class WorkerPool:
 
     def on_broken(self, life: WorkerLife, broken: Broken) -> None:
         """A worker cannot load the environment."""
-        if broken.problems:
-            self._broken = self._broken or ConfigError(broken.problems)
+        self._problems = broken.problems
         self.supervisor.on_broken(life.worker, broken.message, trio.current_time())
 
     def on_answer(self, life: WorkerLife, ticket: Ticket, result: PlayResult) -> None:

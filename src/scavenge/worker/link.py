@@ -97,12 +97,12 @@ class Link:
 
     def send(self, message: FromWorker) -> None:
         """Have a message written. Never waits. Raises :class:`scavenge.core.frames.FrameTooLong`."""
-        self._end_copy()
+        self.end_copy()
         self._outgoing.put(encode(message))
 
     def turned(self) -> None:
         """The event loop turns; to be told every second by one that there is."""
-        self._end_copy()
+        self.end_copy()
         self._turned_at = time.monotonic()
 
     def end(self, status: int) -> None:
@@ -129,7 +129,7 @@ class Link:
         with suppress(OSError):
             self._sock.close()
 
-    def _end_copy(self) -> None:
+    def end_copy(self) -> None:
         """End a copy of the process that has come back to code of ours, instead of ending by itself."""
         if self._copied:
             note(f"process {os.getpid()} was forked by the environment and did not end there; it ends now (os._exit)")

@@ -13,7 +13,7 @@ from scavenge.core.frames import encode
 from scavenge.core.naming import one_line
 from scavenge.core.worker_messages import Broken, Load, Ready
 from scavenge.environments.loader import EnvironmentLoader
-from scavenge.errors import ConfigError, ScavengeError
+from scavenge.errors import ConfigError, Problem, ScavengeError
 from scavenge.plugins.registry import Registry
 from scavenge.runtime.ports import Environment
 
@@ -48,12 +48,14 @@ def ready(environment: Environment) -> Ready:
     return facts
 
 
-def broken(error: BaseException, called: object, what: str) -> Broken:
+def broken(error: BaseException, called: object, what: str, where: str = "") -> Broken:
     """What is told of an environment that *error* came from; *what* says what it cannot do.
 
-    *called* is the environment, or the name of the module that it is in, so that the place in its code is told.
+    *called* is the environment, or the name of the module that it is in, so that the place in its code is told; *where*
+    is put before the places of problems in its own words.
     """
     if isinstance(error, ConfigError):
-        return Broken("; ".join(map(str, error.problems)), error.problems)
+        problems = tuple(Problem(f"{where}{one.where}", one.what) for one in error.problems)
+        return Broken("; ".join(map(str, problems)), problems)
     said = one_line(str(error)) if isinstance(error, ScavengeError) else raised_line(error, called, one_line)
     return Broken(f"{what}: {said}")

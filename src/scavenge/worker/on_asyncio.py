@@ -15,7 +15,7 @@ import attrs
 
 from scavenge.core.worker_messages import Abort, Load, Play, ReadRows, Stop, ToWorker
 from scavenge.worker.gateway_client import READ_BYTES, GatewayClient
-from scavenge.worker.link import note
+from scavenge.worker.link import Link, note
 from scavenge.worker.model import Model
 from scavenge.worker.rows import RowsThread
 from scavenge.worker.stage import CLOSE_WITHIN_S, DONE, TURN_EVERY_S, Stage, print_traceback
@@ -64,11 +64,13 @@ class _Raised:
     error: BaseException
 
 
-async def _contained(step: Callable[[], Awaitable[object]]) -> object:
+async def _contained(step: Callable[[], Awaitable[object]], link: Link) -> object:
     try:
         return await step()
     except (SystemExit, KeyboardInterrupt) as exc:
         return _Raised(exc)
+    finally:
+        link.end_copy()  # before its event loop, which shares the descriptors of this one, does anything
 
 
 def _error_of(task: asyncio.Task[object]) -> BaseException | None:
@@ -97,7 +99,7 @@ class _Playing:
         """See :func:`serve`."""
         loop = asyncio.get_running_loop()
         self._whole = asyncio.current_task()
-        self._opening = asyncio.create_task(_contained(self._stage.environment.open))
+        self._opening = asyncio.create_task(_contained(self._stage.environment.open, self._stage.link))
 
         def listener(message: ToWorker) -> None:
             loop.call_soon_threadsafe(self._take, message)
@@ -154,7 +156,7 @@ class _Playing:
 
     def _start(self, play: Play) -> None:
         step = partial(self._stage.environment.play, play.example, Model(play.model, self._client))
-        contained = _contained(cast("Callable[[], Awaitable[object]]", step))
+        contained = _contained(cast("Callable[[], Awaitable[object]]", step), self._stage.link)
         task = asyncio.create_task(contained, name=f"rollout {play.rollout}")
         self._tasks[play.rollout] = task
         task.add_done_callback(partial(self._answer, play.rollout))
@@ -184,7 +186,7 @@ class _Playing:
         return self._whole is not None and (self._whole.done() or self._whole.cancelling() > 0)
 
     async def _close(self) -> None:
-        closing = asyncio.create_task(_contained(self._stage.environment.close))
+        closing = asyncio.create_task(_contained(self._stage.environment.close, self._stage.link))
         await asyncio.wait([closing], timeout=CLOSE_WITHIN_S)
         if not closing.done():
             note(f"close() took more than {CLOSE_WITHIN_S:g} s")

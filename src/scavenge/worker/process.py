@@ -87,7 +87,8 @@ def _make(load: Load, link: Link) -> Stage | None:
     try:
         called = environment = make_environment(load)
         what = "cannot say what its results depend on"
-        return Stage(environment, ready(environment), link, Answers(load.env_id, environment, link))
+        answers = Answers(load.env_id, environment, link)
+        return Stage(environment, ready(environment), link, answers, load.where)
     except BaseException as exc:  # foreign code; a SystemExit of its own is told as what it is
         print_traceback(exc)
         link.send(broken(exc, called, what))

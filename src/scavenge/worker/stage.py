@@ -30,12 +30,13 @@ def print_traceback(error: BaseException) -> None:
 
 @attrs.frozen(eq=False)
 class Stage:
-    """One environment, not open yet. ``facts`` is what is told once it is."""
+    """One environment, not open yet. ``facts`` is what is told once it is; ``where`` is its table in the file."""
 
     environment: Environment
     facts: Ready
     link: Link
     answers: Answers
+    where: str
 
     def opened(self) -> RowsThread:
         """Tell that the environment is ready; its rows are read from now on."""
@@ -47,7 +48,7 @@ class Stage:
         """Tell that it cannot be opened; the exit status that follows from it."""
         print_traceback(error)
         self.link.listen(_leave_alone)  # the event loop, which would take what comes, ends now
-        self.link.send(broken(error, self.environment, "cannot be opened"))
+        self.link.send(broken(error, self.environment, "cannot be opened", f"{self.where}.env_args."))
         return BROKEN
 
     def close_failed(self, error: BaseException) -> None:
