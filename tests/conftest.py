@@ -26,6 +26,11 @@ DISTURBED_BY_COVERAGE = ("test_a_disk_that_fills_up", "test_a_disk_with_no_room"
 """On a full disk coverage cannot write either, and complains in the name of the program that is tested."""
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One process more than there are processors: many tests wait for processes and sockets most of their time."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out, while coverage is measured, what it would break."""
     if config.getoption("cov_source", default=None):
