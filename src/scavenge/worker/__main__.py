@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> int:
         case ["--socket", socket_fd, "--life", life_fd] if socket_fd.isdecimal() and life_fd.isdecimal():
             descriptors = int(socket_fd), int(life_fd)
         case _:
-            print("a worker is started by a run, not by hand; see `scavenge run --help`", file=sys.stderr)  # noqa: T201
+            print("a worker is started by a run, not by hand; see `scavenge run --help`", file=sys.stderr)  # noqa: T201 - to whoever typed it
             return 2
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # foreign code's own processes must not keep them open
