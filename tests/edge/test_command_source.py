@@ -14,8 +14,8 @@ import pytest
 import trio
 
 from scavenge.config.plugin_keys import structure_plugin
+from scavenge.edge.program import GRACE_S, run_program
 from scavenge.edge.sources.command import CommandSource, CommandSourceConfig, open_command
-from scavenge.edge.sources.program import GRACE_S, run_program
 from scavenge.errors import ConfigError, SourceError
 
 ROW = {"endpoint_id": "a", "model": "m", "url": "http://h/v1"}
@@ -112,7 +112,7 @@ async def test_the_end_of_a_long_complaint_is_told_on_one_line(tmp_path):
 
 
 async def test_a_program_that_prints_without_end_is_killed_at_once(tmp_path, monkeypatch, mock_clock):
-    monkeypatch.setattr("scavenge.edge.sources.program.MOST_BYTES", 2**20)
+    monkeypatch.setattr("scavenge.edge.program.MOST_BYTES", 2**20)
     told = await error_of(shell("echo $$ > pid; exec yes", tmp_path))
     assert told == "it prints more than 16 MiB; it is to print a listing only"
     assert not is_alive(tmp_path / "pid")

@@ -1,7 +1,7 @@
 """The command source: a listing in JSON or TOML that a program prints, run afresh each time it is asked.
 
 Decides what of a program's end and of what it printed is a listing; how it is run and ended is told in
-:mod:`scavenge.edge.sources.program`.
+:mod:`scavenge.edge.program`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import attrs
 from scavenge.core.documents import DocumentError
 from scavenge.core.listing_text import listing_tables
 from scavenge.core.naming import one_line
+from scavenge.edge.program import MOST_BYTES, Ran, run_program
 from scavenge.edge.sources.http_config import check_timeout
-from scavenge.edge.sources.program import MOST_BYTES, Ran, run_program
 from scavenge.edge.threads import LimitedThreads
 from scavenge.errors import SourceError
 from scavenge.listings import Listing

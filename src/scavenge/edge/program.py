@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import attrs
@@ -56,19 +56,22 @@ class Ran:
             return f"signal {-self.exit_code}"
 
 
-async def run_program(command: Sequence[str], cwd: Path, within_s: float) -> Ran:
-    """Run a program in *cwd* to its end. Its standard input is empty, its environment this process's.
+async def run_program(command: Sequence[str], cwd: Path, within_s: float, told: bytes = b"") -> Ran:
+    """Run a program in *cwd* to its end. Its standard input is *told*, its environment this process's.
+
+    *told* is at most what a pipe holds at once, 4096 bytes.
 
     Raises :class:`OSError` when it cannot be started. Cancelled, it kills the program and all of its group.
     """
-    process = await trio.lowlevel.open_process(
-        list(command),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=cwd,
-        start_new_session=True,
-    )
+    with _readable(told) as standard_input:
+        process = await trio.lowlevel.open_process(
+            list(command),
+            stdin=standard_input,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            start_new_session=True,
+        )
     run = _Run(process)
     try:
         with trio.move_on_after(within_s) as hurry:
@@ -81,6 +84,20 @@ async def run_program(command: Sequence[str], cwd: Path, within_s: float) -> Ran
         with trio.move_on_after(REAPED_WITHIN_S, shield=True):
             await run.reap()
     return run.ran
+
+
+@contextmanager
+def _readable(told: bytes) -> Iterator[int]:
+    """A descriptor that reads *told* and then ends."""
+    reader, writer = os.pipe()
+    try:
+        try:
+            os.write(writer, told)
+        finally:
+            os.close(writer)
+        yield reader
+    finally:
+        os.close(reader)
 
 
 class _Run:
