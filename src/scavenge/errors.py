@@ -70,6 +70,44 @@ class InfrastructureError(ScavengeError):
     """A rollout failed through no fault of the model: its result is missing, not wrong."""
 
 
+class ImageMissing(InfrastructureError):
+    """A container image turned out not to be on this machine when it was used.
+
+    An environment raises it from ``play``; scavenge then has the image delivered, and plays the rollout again.
+
+    versionadded: 0.1
+    """
+
+    def __init__(self, image: str) -> None:
+        super().__init__(f"container image {image} is not there")
+        self.image = image
+
+
+class ImageUnavailable(InfrastructureError):
+    """No source gives the container image that a sample needs; the text tells what each of them said."""
+
+
+class EngineError(InfrastructureError):
+    """The container engine cannot do what it was asked, or does not answer. ``silent``: it did not answer at all."""
+
+    def __init__(self, text: str, *, silent: bool = False) -> None:
+        super().__init__(text)
+        self.silent = silent
+
+
+class StoreError(InfrastructureError):
+    """A place with image archives cannot say or do what it was asked. What a store raises is told by its text.
+
+    With ``retry_after_s`` it is left alone for that time: it has too much to do, and says so.
+
+    versionadded: 0.1
+    """
+
+    def __init__(self, text: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
+
+
 class EnvironmentBroken(ScavengeError):
     """An environment cannot be made or opened, or its dataset cannot be read on; ``eval`` names the evaluation.
 

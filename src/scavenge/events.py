@@ -11,7 +11,7 @@ from typing import TypeAlias
 import attrs
 
 from scavenge.rollouts import RolloutRecord
-from scavenge.status import Picture, WorkersStatus
+from scavenge.status import ImagesStatus, Picture, WorkersStatus
 from scavenge.types import Attempt, EndpointId, Url
 
 
@@ -246,6 +246,60 @@ class WorkersChanged:
 
 
 @attrs.frozen
+class ImageFetching:
+    """A container image is being delivered; ``source`` is the lane."""
+
+    image: str
+    source: str
+
+
+@attrs.frozen
+class ImageReady:
+    """A container image was delivered in ``seconds``, from the start of that delivery."""
+
+    image: str
+    source: str
+    seconds: float
+    size_bytes: int
+
+
+@attrs.frozen
+class ImageTrouble:
+    """A delivery failed. ``outcome`` is ``missing``, ``denied``, ``throttled``, ``unfit``, ``broken``, ``disk full`` or
+    ``engine silent``; ``retry_s`` says in how many seconds that source is asked for it again, ``None``: never.
+    """
+
+    image: str
+    source: str
+    outcome: str
+    why: str
+    retry_s: float | None = None
+
+
+@attrs.frozen
+class ImageFailed:
+    """No source gives an image; the samples that need it are errors."""
+
+    image: str
+    why: str
+
+
+@attrs.frozen
+class ImageReleased:
+    """An image that was brought is removed again, or is left for ``why``."""
+
+    image: str
+    why: str = ""
+
+
+@attrs.frozen
+class ImagesChanged:
+    """The images of the run are doing another way than before."""
+
+    status: ImagesStatus
+
+
+@attrs.frozen
 class Stalled:
     """Nothing has come of the run for ``quiet_s`` seconds although something is owed; ``picture`` shows everything."""
 
@@ -273,6 +327,7 @@ Event: TypeAlias = (
     " | EndpointJoined | EndpointChanged | EndpointDraining | EndpointLeft | HealthChanged | LeasesRevoked"
     " | LimitMoved | SessionsMoved"
     " | WorkerStarting | WorkerReady | WorkerEnded | WorkersChanged"
+    " | ImageFetching | ImageReady | ImageTrouble | ImageFailed | ImageReleased | ImagesChanged"
     " | NetworkLost | NetworkBack | SourceChanged | AttemptStarted | AttemptEnded | AttemptDropped"
     " | RolloutStarted | RolloutFinished | PoolWaiting | EvalGaveUp | Stalled | Warned"
 )

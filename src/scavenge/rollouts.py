@@ -16,6 +16,8 @@ class Example:
     id: str
     data: Json
     error: str | None = None
+    images: tuple[str, ...] = ()
+    """Canonical names of the container images that a rollout of it needs; scavenge fills it in."""
 
 
 @attrs.frozen
@@ -55,6 +57,8 @@ class Failure:
 
     error: ErrorInfo
     final: bool = False
+    missing_image: str = ""
+    """The container image that turned out not to be there; empty: it is not for want of one."""
 
 
 @attrs.frozen

@@ -139,6 +139,42 @@ class WorkersStatus:
 
 
 @attrs.frozen
+class DeliveryStatus:
+    """An image that is being delivered: from which lane, how far, for how long."""
+
+    image: str
+    source: str
+    done_bytes: int
+    total_bytes: int | None
+    age_s: float
+
+
+@attrs.frozen
+class ImagesStatus:
+    """How the container images of a run are doing. ``state`` is never a bare "ok".
+
+    ``idle``: nothing is wanted; ``delivering``; ``waiting``: something is wanted and cannot be fetched now, because of
+    ``why``; ``disk-bound``: there is no room; ``silent``: the engine does not answer.
+    """
+
+    state: str
+    wanted: int
+    """Images that are registered and that pending samples need."""
+    present: int
+    """Those of them that are there."""
+    failed: int
+    """Those of them that no source gives."""
+    waiting: int
+    """Rollouts that wait for an image."""
+    deliveries: tuple[DeliveryStatus, ...] = ()
+    why: str = ""
+    free_bytes: int | None = None
+    """Room on the engine's disk; ``None``: not known."""
+    brought: int = 0
+    """Images that this run brought and has not removed."""
+
+
+@attrs.frozen
 class TaskStatus:
     """A task and where it waits: the innermost lines of its stack, ``file:line function``, the outermost first."""
 
@@ -172,3 +208,5 @@ class Picture:
     tasks: tuple[TaskStatus, ...]
     tasks_in_all: int
     workers: tuple[WorkersStatus, ...] = ()
+    images: ImagesStatus | None = None
+    """``None``: no sample has asked for one."""

@@ -1,4 +1,4 @@
-"""How durations are told, and texts compared that differ in their figures only. Pure."""
+"""How durations and sizes are told, and texts compared that differ in their figures only. Pure."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ def precise_duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+
+
+def size(size_bytes: float) -> str:
+    """So many bytes, to be read, in powers of ten as engines and disks have them: ``512 B``, ``1.2 GB``, ``38 GB``."""
+    amount, unit = float(size_bytes), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if amount < 999.5:
+            break
+        amount, unit = amount / 1000, larger
+    return f"{amount:.1f} {unit}" if unit != "B" and amount < 9.95 else f"{amount:,.0f} {unit}"
 
 
 def without_numbers(text: str) -> str:

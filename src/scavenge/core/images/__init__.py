@@ -1,0 +1,1 @@
+"""What becomes of container images: names, plans, archives. Pure."""
