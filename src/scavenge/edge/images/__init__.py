@@ -1,0 +1,1 @@
+"""Container images: the engine, registries, archives and stores that they come from."""
