@@ -18,10 +18,21 @@ import pluggy
 
 from scavenge.core.doorwords import read_reply
 from scavenge.core.endpoint_template import EndpointTemplate
-from scavenge.errors import InfrastructureError, ScavengeError, SourceError
+from scavenge.errors import InfrastructureError, ScavengeError, SourceError, StoreError
+from scavenge.images import ImageRecord, Platform, Transferred
 from scavenge.listings import EndpointSpec, Listing
 from scavenge.rollouts import Example, Rollout
-from scavenge.runtime.ports import AdmissionPolicy, EndpointSource, Environment, ModelSession, SyncModelSession
+from scavenge.runtime.filestore import FileStore
+from scavenge.runtime.ports import (
+    AdmissionPolicy,
+    EndpointSource,
+    Environment,
+    ImageStore,
+    ModelSession,
+    Report,
+    StoreFiles,
+    SyncModelSession,
+)
 from scavenge.signals import Ended, Ending, Flow, GateView, ServerLoad, WarmStart
 from scavenge.types import CapChanged, Json
 
@@ -38,16 +49,25 @@ __all__ = [
     "Environment",
     "EnvironmentType",
     "Example",
+    "FileStore",
     "Flow",
     "GateView",
+    "ImageRecord",
+    "ImageStore",
+    "ImageStoreType",
     "InfrastructureError",
     "Listing",
     "ModelSession",
+    "Platform",
+    "Report",
     "Rollout",
     "Scorer",
     "ServerLoad",
     "SourceError",
+    "StoreError",
+    "StoreFiles",
     "SyncModelSession",
+    "Transferred",
     "WarmStart",
     "hookimpl",
     "hookspec",
@@ -56,6 +76,7 @@ __all__ = [
     "scavenge_admission_policies",
     "scavenge_endpoint_sources",
     "scavenge_environments",
+    "scavenge_image_stores",
     "scavenge_scorers",
 ]
 
@@ -135,7 +156,7 @@ def _check_callable(descriptor: object, field: attrs.Attribute[Any], value: Any)
     if inspect.iscoroutinefunction(value):
         name = getattr(value, "__qualname__", repr(value))
         if field.name == "open":
-            remedy = f"`yield` the source in {name} and decorate it with contextlib.asynccontextmanager"
+            remedy = f"`yield` what it opens in {name} and decorate it with contextlib.asynccontextmanager"
             raise TypeError(f"{kind} must give an async context manager; {remedy}")
         raise TypeError(f"{kind} must be a plain function, got the coroutine function {name}")
     if inspect.isasyncgenfunction(value):
@@ -147,6 +168,17 @@ def _check_owned(descriptor: EnvironmentType, field: attrs.Attribute[bool], valu
         raise TypeError(f"EnvironmentType: with_owner must be True or False, got {value!r}")
     if value and "/" in descriptor.name:
         raise ValueError(f'EnvironmentType: name "{descriptor.name}" has an owner already; leave with_owner out')
+
+
+def _check_address(descriptor: ImageStoreType, field: attrs.Attribute[str], value: object) -> None:
+    kind = "ImageStoreType: address"
+    if not isinstance(value, str):
+        raise TypeError(f"{kind} must be a string, the name of a field of config; got {value!r}")
+    keys = [one.name for one in attrs.fields(descriptor.config) if one.init and not one.metadata.get("rest")]
+    if value not in keys:
+        raise ValueError(
+            f"{kind}: config {descriptor.config.__qualname__} has no key {value!r}; name one of its fields"
+        )
 
 
 @attrs.frozen
@@ -220,6 +252,23 @@ class Scorer:
     """Whether ``score`` is called in a thread (several at once), so that it may block; false: in the event loop."""
 
 
+@attrs.frozen
+class ImageStoreType:
+    """A kind of image store: ``[[images.store]]`` with ``type = name`` and the keys of ``config``.
+
+    ``open(config)`` gives an async context manager that yields the store; scavenge enters it when the run starts and
+    leaves it when the run ends. It opens also where the store cannot be reached: its calls say so.
+
+    versionadded: 0.1
+    """
+
+    name: str = attrs.field(validator=_check_name)
+    config: type = attrs.field(validator=_CheckConfig("type"))
+    open: Callable[..., AbstractAsyncContextManager[ImageStore]] = attrs.field(validator=_check_callable)
+    address: str = attrs.field(validator=_check_address)
+    """The field of ``config`` that says where the store is: what comes after the colon of ``--to NAME:…``."""
+
+
 @hookspec
 def scavenge_endpoint_sources() -> Sequence[EndpointSourceType]:  # type: ignore[empty-body]  # a specification
     """Name the kinds of endpoint source that this plugin adds.
@@ -247,6 +296,14 @@ def scavenge_environments() -> Sequence[EnvironmentType]:  # type: ignore[empty-
 @hookspec
 def scavenge_scorers() -> Sequence[Scorer]:  # type: ignore[empty-body]  # a specification
     """Name the scorers that this plugin adds.
+
+    versionadded: 0.1
+    """
+
+
+@hookspec
+def scavenge_image_stores() -> Sequence[ImageStoreType]:  # type: ignore[empty-body]  # a specification
+    """Name the kinds of image store that this plugin adds.
 
     versionadded: 0.1
     """

@@ -25,8 +25,12 @@ from scavenge.plugin import (
     EndpointSourceType,
     EndpointTemplate,
     EnvironmentType,
+    FileStore,
+    ImageStore,
+    ImageStoreType,
     Listing,
     Scorer,
+    StoreError,
     hookimpl,
     rest,
 )
@@ -76,6 +80,12 @@ class Reachable:
 
 
 @attrs.frozen
+class RestOnce:
+    where: str
+    some: Mapping[str, int] = rest()
+
+
+@attrs.frozen
 class RestTwice:
     some: Mapping[str, int] = rest()
     more: Mapping[str, int] = rest()
@@ -97,6 +107,12 @@ async def open_hosts(config: Config) -> AsyncIterator[EndpointSource]:
     yield Hosts()
 
 
+@asynccontextmanager
+async def open_drawer(config: Config) -> AsyncIterator[ImageStore]:
+    raise StoreError("it is shut")
+    yield
+
+
 def score(reply: str, answer: object, row: object) -> float:
     return 0.5
 
@@ -109,6 +125,10 @@ class Good:
     @hookimpl
     def scavenge_scorers(self) -> tuple[Scorer, ...]:
         return (Scorer("half", score),)
+
+    @hookimpl
+    def scavenge_image_stores(self) -> list[ImageStoreType]:
+        return [ImageStoreType(name="drawer", config=Config, open=open_drawer, address="hosts")]
 
 
 class Another:
@@ -144,6 +164,7 @@ def test_scavenge_registers_its_own_through_the_same_hooks() -> None:
     assert names(own, "admission policy") == ["aimd", "fixed", "gradient2", "pi", "tide"]
     assert names(own, "environment") == ["chat"]
     assert names(own, "scorer") == ["choice", "exact_match", "includes", "math", "none", "numeric", "regex"]
+    assert names(own, "image store") == ["folder", "http", "registry"]
 
 
 def test_the_fixed_policy_is_made_of_its_settings() -> None:
@@ -159,6 +180,18 @@ async def test_the_file_source_is_opened_with_its_path(tmp_path: Path) -> None:
         assert source.path == tmp_path / "endpoints.toml"
 
 
+async def test_the_folder_store_is_opened_with_its_path(tmp_path: Path) -> None:
+    kind = load().image_store("folder")
+    async with kind.open(kind.config(**{kind.address: tmp_path})) as store:
+        assert isinstance(store, FileStore)
+        assert await store.find("docker.io/library/x:1", "linux/amd64") is None
+
+
+@pytest.mark.parametrize(("name", "key"), [("folder", "path"), ("http", "url"), ("registry", "prefix")])
+def test_a_store_is_addressed_by_what_says_where_it_is(name: str, key: str) -> None:
+    assert load().image_store(name).address == key
+
+
 async def test_a_plugin_adds_what_its_hooks_return() -> None:
     registry = load(mine=Good())
     kind = registry.source_type("hosts")
@@ -166,7 +199,9 @@ async def test_a_plugin_adds_what_its_hooks_return() -> None:
         assert await source.list_endpoints() == Listing([])
     assert registry.scorer("half").score("a", "b", {}) == 0.5
     assert registry.owner(kind) == "mine"
-    assert registry.describe()[1] == Plugin("mine", adds=(("endpoint source", "hosts"), ("scorer", "half")))
+    assert registry.owner(registry.image_store("drawer")) == "mine"
+    adds = (("endpoint source", "hosts"), ("scorer", "half"), ("image store", "drawer"))
+    assert registry.describe()[1] == Plugin("mine", adds=adds)
 
 
 def test_a_descriptor_of_nobody_has_no_owner() -> None:
@@ -199,6 +234,10 @@ def test_a_module_is_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             'here: unknown admission policy "fixd"; did you mean "fixed"?',
         ),
         (lambda registry: registry.environment("chatt"), 'env_id: unknown environment "chatt"; did you mean "chat"?'),
+        (
+            lambda registry: registry.image_store("foldr"),
+            'images.store.type: unknown image store "foldr"; did you mean "folder"?',
+        ),
         (lambda registry: registry.scorer("numerik"), 'scorer: unknown scorer "numerik"; did you mean "numeric"?'),
         (lambda registry: registry.scorer("no:where", "here"), 'here: no module "no"'),
     ],
@@ -315,7 +354,7 @@ def test_a_hook_that_breaks_the_rules_is_this_plugins_error(hook: Any, error: st
         (lambda: EnvironmentType("a", Config, partial(late)), "create must be a plain function, got the coroutine"),
         (
             lambda: EndpointSourceType("a", Config, late),
-            "open must give an async context manager; `yield` the source in late and decorate it with contextlib.async",
+            "open must give an async context manager; `yield` what it opens in late and decorate it with context",
         ),
         (
             lambda: EndpointSourceType("a", Undecorated, open_hosts),
@@ -329,6 +368,16 @@ def test_a_hook_that_breaks_the_rules_is_this_plugins_error(hook: Any, error: st
         (
             lambda: EndpointSourceType("a", Typed, open_hosts),
             'EndpointSourceType: config Typed: the key "type" can never be set, since its table names the Endpoint',
+        ),
+        (
+            lambda: ImageStoreType("a", Typed, open_drawer, "_type"),
+            'ImageStoreType: config Typed: the key "type" can ne',
+        ),
+        (lambda: ImageStoreType("a", dict, open_drawer, "hosts"), "ImageStoreType: config must be an attrs class"),
+        (lambda: ImageStoreType("a", Config, late, "hosts"), "ImageStoreType: open must give an async context manager"),
+        (
+            lambda: ImageStoreType("a", Config, open_drawer, None),  # type: ignore[arg-type]
+            "ImageStoreType: address must be a string, the name of a field of config; got None",
         ),
         (lambda: AdmissionPolicyType("a", Aliased, Fixed), 'config Aliased: the key "policy" can never be set'),
         (
@@ -344,6 +393,13 @@ def test_a_hook_that_breaks_the_rules_is_this_plugins_error(hook: Any, error: st
 def test_a_descriptor_checks_itself_where_it_is_written(make: Any, error: str) -> None:
     with pytest.raises(TypeError, match=error):
         make()
+
+
+@pytest.mark.parametrize("address", ["host", "", "computed", "some"])
+def test_the_address_of_a_store_is_a_key_of_its_configuration(address: str) -> None:
+    config = {"computed": Reachable, "some": RestOnce}.get(address, Config)
+    with pytest.raises(ValueError, match=f"config {config.__name__} has no key '{address}'; name one of its fields"):
+        ImageStoreType("a", config, open_drawer, address)
 
 
 def test_a_field_that_is_called_as_another_tables_name_or_has_another_key_is_none_of_these() -> None:

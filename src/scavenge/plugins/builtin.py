@@ -14,13 +14,25 @@ from scavenge.core.limits.pi import Pi, PiSettings
 from scavenge.core.limits.tide import Tide, TideSettings
 from scavenge.core.numeric import numeric
 from scavenge.core.score import exact_match, includes, regex, unscored
+from scavenge.edge.images.folder_store import FolderConfig, FolderFiles
+from scavenge.edge.images.http_config import HttpStoreConfig
+from scavenge.edge.images.http_store import open_http_files
+from scavenge.edge.images.registry_store import RegistryStoreConfig, open_registry_store
 from scavenge.edge.sources.command import CommandSourceConfig, open_command
 from scavenge.edge.sources.file import FileSource, FileSourceConfig
 from scavenge.edge.sources.http import open_http
 from scavenge.edge.sources.http_config import HttpSourceConfig
 from scavenge.environments.chat import ChatSettings, create_chat
 from scavenge.environments.mathscore import math_equal
-from scavenge.plugin import AdmissionPolicyType, EndpointSourceType, EnvironmentType, Scorer, hookimpl
+from scavenge.plugin import (
+    AdmissionPolicyType,
+    EndpointSourceType,
+    EnvironmentType,
+    FileStore,
+    ImageStoreType,
+    Scorer,
+    hookimpl,
+)
 from scavenge.testing.source import SimulatedConfig, open_simulated
 
 
@@ -28,6 +40,19 @@ from scavenge.testing.source import SimulatedConfig, open_simulated
 async def open_file(config: FileSourceConfig) -> AsyncIterator[FileSource]:
     """The source that reads the configured file. Nothing is held open."""
     yield FileSource(config.path)
+
+
+@asynccontextmanager
+async def open_folder_store(config: FolderConfig) -> AsyncIterator[FileStore]:
+    """The store in the configured folder. Nothing is held open."""
+    yield FileStore(FolderFiles(config.path))
+
+
+@asynccontextmanager
+async def open_http_store(config: HttpStoreConfig) -> AsyncIterator[FileStore]:
+    """The store at the configured URL."""
+    async with open_http_files(config) as files:
+        yield FileStore(files)
 
 
 class BuiltinPlugin:
@@ -73,4 +98,13 @@ class BuiltinPlugin:
             Scorer("regex", regex, normalize=False, needs_answer=True, in_thread=False),
             Scorer("math", math_equal, normalize=False, needs_answer=True),
             Scorer("none", unscored, normalize=False, in_thread=False),
+        ]
+
+    @hookimpl
+    def scavenge_image_stores(self) -> list[ImageStoreType]:
+        """``folder``, ``http`` and ``registry``."""
+        return [
+            ImageStoreType("folder", FolderConfig, open_folder_store, "path"),
+            ImageStoreType("http", HttpStoreConfig, open_http_store, "url"),
+            ImageStoreType("registry", RegistryStoreConfig, open_registry_store, "prefix"),
         ]

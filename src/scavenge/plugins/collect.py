@@ -18,7 +18,7 @@ import scavenge.plugin
 from scavenge.core.codeplace import raised_line
 from scavenge.core.naming import one_line, shown, suggestion
 from scavenge.errors import PluginError
-from scavenge.plugin import AdmissionPolicyType, EndpointSourceType, EnvironmentType, Scorer
+from scavenge.plugin import AdmissionPolicyType, EndpointSourceType, EnvironmentType, ImageStoreType, Scorer
 
 T = TypeVar("T")
 
@@ -31,6 +31,7 @@ class Collected:
     policies: tuple[AdmissionPolicyType, ...] = ()
     environments: tuple[EnvironmentType, ...] = ()
     scorers: tuple[Scorer, ...] = ()
+    stores: tuple[ImageStoreType, ...] = ()
 
 
 def collect(name: str, plugin: object) -> Collected:
@@ -44,6 +45,7 @@ def collect(name: str, plugin: object) -> Collected:
         policies=_returned(name, hooks, "scavenge_admission_policies", AdmissionPolicyType),
         environments=_returned(name, hooks, "scavenge_environments", EnvironmentType),
         scorers=_returned(name, hooks, "scavenge_scorers", Scorer),
+        stores=_returned(name, hooks, "scavenge_image_stores", ImageStoreType),
     )
 
 

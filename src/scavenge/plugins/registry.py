@@ -14,10 +14,10 @@ import attrs
 from scavenge.core.naming import listed, shown, suggestion
 from scavenge.environments.references import load_scorer
 from scavenge.errors import ConfigError, PluginError, Problem
-from scavenge.plugin import AdmissionPolicyType, EndpointSourceType, EnvironmentType, Scorer
+from scavenge.plugin import AdmissionPolicyType, EndpointSourceType, EnvironmentType, ImageStoreType, Scorer
 from scavenge.plugins.collect import Collected
 
-T = TypeVar("T", EndpointSourceType, AdmissionPolicyType, EnvironmentType, Scorer)
+T = TypeVar("T", EndpointSourceType, AdmissionPolicyType, EnvironmentType, Scorer, ImageStoreType)
 
 
 @attrs.frozen
@@ -91,6 +91,7 @@ class Registry:
         self._policies: _Shelf[AdmissionPolicyType] = _Shelf("admission policy")
         self._environments: _Shelf[EnvironmentType] = _Shelf("environment")
         self._scorers: _Shelf[Scorer] = _Shelf("scorer")
+        self._stores: _Shelf[ImageStoreType] = _Shelf("image store")
 
     def add(self, plugin: Plugin, collected: Collected) -> None:
         """Take in what a plugin adds."""
@@ -99,6 +100,7 @@ class Registry:
             *self._policies.put(plugin.label, collected.policies),
             *self._environments.put(plugin.label, collected.environments),
             *self._scorers.put(plugin.label, collected.scorers),
+            *self._stores.put(plugin.label, collected.stores),
         ]
         self.plugins += (attrs.evolve(plugin, adds=tuple(adds)),)
 
@@ -127,6 +129,10 @@ class Registry:
         """The scorer of that name, or the function that ``package.module:function`` refers to."""
         return load_scorer(name, where) if ":" in name else self._look_up(self._scorers, name, where)
 
+    def image_store(self, name: str, where: str = "images.store.type") -> ImageStoreType:
+        """The image store of that name."""
+        return self._look_up(self._stores, name, where)
+
     def _look_up(self, shelf: _Shelf[T], name: str, where: str) -> T:
         if (found := shelf.find(name)) is None:
             what = f"unknown {shelf.kind} {shown(name)}; {suggestion(name, shelf.names())}{self.failures()}"
@@ -148,7 +154,9 @@ class Registry:
         names = {kind.name for kind, _ in self._environments.every() if kind.with_owner or not with_owner}
         return tuple(sorted(names))
 
-    def owner(self, descriptor: EndpointSourceType | AdmissionPolicyType | EnvironmentType | Scorer) -> str:
+    def owner(
+        self, descriptor: EndpointSourceType | AdmissionPolicyType | EnvironmentType | Scorer | ImageStoreType
+    ) -> str:
         """The plugin that a descriptor comes from, as messages call it.
 
         Raises ``LookupError`` for a descriptor that is not registered.
@@ -170,8 +178,14 @@ class Registry:
     @property
     def _shelves(
         self,
-    ) -> tuple[_Shelf[EndpointSourceType], _Shelf[AdmissionPolicyType], _Shelf[EnvironmentType], _Shelf[Scorer]]:
-        return self._sources, self._policies, self._environments, self._scorers
+    ) -> tuple[
+        _Shelf[EndpointSourceType],
+        _Shelf[AdmissionPolicyType],
+        _Shelf[EnvironmentType],
+        _Shelf[Scorer],
+        _Shelf[ImageStoreType],
+    ]:
+        return self._sources, self._policies, self._environments, self._scorers, self._stores
 
     def failures(self) -> str:
         """The plugins that take no part, as the end of a message; empty when there are none."""

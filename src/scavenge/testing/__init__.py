@@ -25,6 +25,7 @@ from scavenge.testing.server import FleetPlan, HttpFleet, open_http_fleet
 from scavenge.testing.source import SimulatedConfig, open_simulated
 from scavenge.testing.source_kit import check_endpoint_source
 from scavenge.testing.source_troubles import SourceFault
+from scavenge.testing.stores import check_image_store
 
 if TYPE_CHECKING:
     from scavenge.testing.driver import TrioDriver
@@ -60,6 +61,7 @@ __all__ = [
     "check_admission_policy",
     "check_endpoint_source",
     "check_history",
+    "check_image_store",
     "faults",
     "fleet_paces",
     "format_script",
