@@ -13,7 +13,7 @@ nox.options.sessions = ["lint", "types", "tests", "plugins", "docs"]
 ROOT = Path(__file__).parent
 PINS = ("-c", str(ROOT / "requirements" / "lock.txt"))
 NEWER_VERIFIERS = ROOT / "requirements" / "lock-verifiers.txt"
-LOCKED_REQUIREMENTS = (".[test,parquet,math,report]", "-r", "requirements/real.txt")
+LOCKED_REQUIREMENTS = (".[test,images,parquet,math,report]", "-r", "requirements/real.txt")
 PACKAGES = sorted(path.parent.name for path in (ROOT / "plugins").glob("*/pyproject.toml"))
 LOCK_VERIFIERS_HEADER = """\
 # What plugins/scavenge-verifiers is tested with a second time: the verifiers that has the newer API alone, and needs

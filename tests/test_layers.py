@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "scavenge"
-GROUND = {"errors", "types", "listings", "rollouts", "status", "signals", "events"}
+GROUND = {"errors", "types", "listings", "rollouts", "status", "signals", "events", "images"}
 MAY_SEE: dict[str, set[str]] = {
     "errors": set(),
     "types": {"errors"},
@@ -17,13 +17,14 @@ MAY_SEE: dict[str, set[str]] = {
     "rollouts": {"types"},
     "status": {"types", "signals"},
     "signals": set(),
+    "images": set(),
     "events": {"errors", "types", "rollouts", "status"},
     "core": GROUND | {"core"},
     "runtime": GROUND | {"core", "runtime"},
     "edge": GROUND | {"core", "runtime.ports", "edge"},
     "environments": GROUND | {"core", "runtime.ports", "plugin", "environments"},
     "config": GROUND | {"core", "config"},
-    "plugin": GROUND | {"core.doorwords", "core.endpoint_template", "runtime.ports"},
+    "plugin": GROUND | {"core.doorwords", "core.endpoint_template", "runtime.ports", "runtime.filestore"},
     "plugins": GROUND | {"core", "runtime.ports", "plugin", "plugins", "edge", "environments", "testing"},
     "testing": GROUND | {"core", "runtime.ports", "testing", "config", "plugin"},
     "worker": GROUND | {"core", "runtime.ports", "edge", "environments", "config", "plugin", "plugins", "worker"},

@@ -83,7 +83,8 @@ def runs(draw):
             ImageSettings,
             engine=st.none() | NAMES,
             shipments=st.lists(paths).map(tuple),
-            mirrors=st.lists(NAMES).map(tuple),
+            mirrors=st.lists(st.sampled_from(["mirror.example/hub", "127.0.0.1:5000"])).map(tuple),
+            min_free_disk=st.none() | COUNTS,
             keep=st.booleans(),
         ),
         "workers": st.builds(

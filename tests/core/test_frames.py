@@ -41,7 +41,7 @@ def test_a_frame_is_a_version_a_length_and_an_object():
         "kind": "rows",
         "skip": 3,
         "last": True,
-        "examples": [{"id": "a", "data": {"n": 1}, "error": None}],
+        "examples": [{"id": "a", "data": {"n": 1}, "error": None, "images": []}],
     }
 
 
@@ -125,9 +125,13 @@ def test_every_field_must_be_there_and_no_other(reader, message):
         assert refused(reader(), framed_json(less)) == f"{document['kind']}: an object without {name}"
 
 
-ROW = {"id": "a", "data": {}, "error": None}
+ROW = {"id": "a", "data": {}, "error": None, "images": ["docker.io/library/x:1"]}
 ROLLOUT = {"reward": 1.0, "metrics": {}, "completion": None, "answer": None, "info": {}}
-FAILURE = {"error": {"type": "Boom", "message": "", "counts": True, "misrouted": False}, "final": False}
+FAILURE = {
+    "error": {"type": "Boom", "message": "", "counts": True, "misrouted": False},
+    "final": False,
+    "missing_image": "",
+}
 
 
 def rows(**changed: object) -> dict[str, object]:

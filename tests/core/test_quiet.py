@@ -9,6 +9,10 @@ from scavenge.events import (
     AttemptEnded,
     AttemptStarted,
     HealthChanged,
+    ImageFailed,
+    ImageFetching,
+    ImageReady,
+    ImagesChanged,
     RolloutFinished,
     RolloutStarted,
     Warned,
@@ -18,7 +22,7 @@ from scavenge.events import (
     WorkerStarting,
 )
 from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
-from scavenge.status import WorkersStatus
+from scavenge.status import ImagesStatus, WorkersStatus
 from scavenge.types import Attempt, EndpointId, Url
 
 POOL, URL = EndpointId("glm"), Url("http://a/v1")
@@ -116,6 +120,12 @@ def test_a_worker_that_has_loaded_its_environment_is_progress_and_one_that_start
     workers = WorkersStatus("e", "starting", 0, 1, 1, 0, 3)
     assert is_progress(WorkerReady("e", 1, 77, 2.5))
     others = (WorkerStarting("e", 2), WorkerEnded("e", 1, "died serving", "SIGSEGV", 4), WorkersChanged(workers))
+    assert not any(map(is_progress, others))
+
+
+def test_an_image_that_has_come_is_progress_and_one_that_is_fetched_or_fails_is_none():
+    assert is_progress(ImageReady("a", "docker.io", 2.0, 5))
+    others = (ImageFetching("a", "s"), ImageFailed("a", "x"), ImagesChanged(ImagesStatus("delivering", 5, 1, 0, 2)))
     assert not any(map(is_progress, others))
 
 

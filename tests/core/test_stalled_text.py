@@ -4,7 +4,9 @@ import attrs
 
 from scavenge.core.stalled_text import stalled_line
 from scavenge.status import (
+    DeliveryStatus,
     EndpointStatus,
+    ImagesStatus,
     LeaseStatus,
     Picture,
     PoolPicture,
@@ -104,3 +106,14 @@ def test_the_workers_of_each_evaluation_are_told_before_what_is_wrong_elsewhere(
     line = stalled_line(300.0, picture(workers=many))
     assert line.endswith("; and 2 more evals")
     assert ("e2: " in line, "e3: " in line) == (True, False)
+
+
+def test_the_images_that_are_needed_are_told_with_those_who_wait_for_them():
+    coming = DeliveryStatus("docker.io/library/python:3.12", "docker.io", 1, 4, 250.0)
+    images = ImagesStatus("delivering", 50, 12, 0, 8, (coming,))
+    line = stalled_line(300.0, picture(images=images, network_down_s=5.0))
+    assert line.partition("endpoints: none, ")[2] == (
+        "images: 12 of 50 there, 8 rollouts wait for images: python:3.12 from docker.io, 25 % of 4 B, "
+        "this machine's network has been lost for 0:05"
+    )
+    assert "images" not in stalled_line(300.0, picture(images=attrs.evolve(images, wanted=0)))

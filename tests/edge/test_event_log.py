@@ -14,6 +14,7 @@ from scavenge.events import (
     AttemptEnded,
     EndpointJoined,
     HealthChanged,
+    ImagesChanged,
     LimitMoved,
     RolloutFinished,
     RunStarted,
@@ -28,7 +29,9 @@ from scavenge.events import (
 from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
 from scavenge.signals import GateView
 from scavenge.status import (
+    DeliveryStatus,
     EndpointStatus,
+    ImagesStatus,
     LeaseStatus,
     Picture,
     PoolPicture,
@@ -280,3 +283,31 @@ def _cancelled_after(log: EventLog, steps: int) -> None:
                 await log.run_event_log()
 
     trio.run(main, instruments=[Knife()])
+
+
+def test_how_images_get_on_is_written_every_ten_seconds_and_each_other_state_at_once(path):
+    now = 1_700_000_000.0
+    log = EventLog(path, pytest.fail, clock=lambda: now)
+    for second in range(25):
+        now = 1_700_000_000.0 + second
+        coming = DeliveryStatus("docker.io/library/python:3", "docker.io", 100 * second, None, second)
+        state = "silent" if second == 15 else "delivering"
+        log(ImagesChanged(ImagesStatus(state, 5, 1, 0, 2, (coming,), why="opal")))
+    log.close()
+    written = [line["status"] for line in lines(path)]
+    assert [(one["state"], one["deliveries"][0]["done_bytes"]) for one in written] == [
+        ("delivering", 0), ("delivering", 1000), ("silent", 1500), ("delivering", 1600),
+    ]  # fmt: skip
+    image = "docker.io/library/python:3"
+    coming = {"image": image, "source": "docker.io", "done_bytes": 0, "total_bytes": None, "age_s": 0}
+    assert written[0] == {
+        "state": "delivering", "wanted": 5, "present": 1, "failed": 0, "waiting": 2, "why": "opal", "free_bytes": None,
+        "brought": 0, "deliveries": [coming],
+    }  # fmt: skip
+
+
+def test_what_an_image_is_held_up_by_is_redacted(path):
+    log, _ = make(path, redact=lambda text: text.replace("opal", "[secret]"))
+    log(ImagesChanged(ImagesStatus("waiting", 5, 1, 0, 2, why="password opal")))
+    log.close()
+    assert lines(path)[0]["status"]["why"] == "password [secret]"

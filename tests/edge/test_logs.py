@@ -19,6 +19,12 @@ from scavenge.events import (
     EndpointLeft,
     EvalGaveUp,
     HealthChanged,
+    ImageFailed,
+    ImageFetching,
+    ImageReady,
+    ImageReleased,
+    ImagesChanged,
+    ImageTrouble,
     LeasesRevoked,
     NetworkBack,
     NetworkLost,
@@ -36,7 +42,7 @@ from scavenge.events import (
     WorkerStarting,
 )
 from scavenge.rollouts import ErrorInfo, RolloutKey, RolloutRecord
-from scavenge.status import Picture, WorkersStatus
+from scavenge.status import ImagesStatus, Picture, WorkersStatus
 from scavenge.types import Attempt, EndpointId, Url
 
 GLM, URL = EndpointId("glm"), Url("http://a/v1")
@@ -195,6 +201,26 @@ def test_python_warnings_become_log_lines(stream):
             "WARNING eval 'math': 1 of 2 workers ready: died loading: exit code 1",
         ),
         (WorkersChanged(workers("empty", why="out of\nmemory")), "WARNING eval 'math': no worker: out of memory"),
+        (ImageFetching("docker.io/library/python:3", "docker.io"), ""),
+        (ImageReady("docker.io/library/python:3", "docker.io", 2.0, 5), ""),
+        (ImageReleased("docker.io/library/python:3"), ""),
+        (
+            ImageTrouble("docker.io/library/python:3", "quay.io", "broken", "cut\noff", 2.0),
+            "INFO image python:3: quay.io: broken (cut off), again in 0:02",
+        ),
+        (
+            ImageTrouble("docker.io/library/python:3", "quay.io", "denied", "401"),
+            "WARNING image python:3: quay.io: denied (401), not asked for it again",
+        ),
+        (
+            ImageFailed("docker.io/library/python:3", "quay.io: denied"),
+            "WARNING image python:3 is not to be had, samples that need it are errors: quay.io: denied",
+        ),
+        (ImagesChanged(ImagesStatus("delivering", 5, 1, 0, 2)), ""),
+        (
+            ImagesChanged(ImagesStatus("silent", 5, 1, 0, 2, why="the container engine does not answer: refused")),
+            "WARNING the container engine does not answer: refused",
+        ),
         (AttemptStarted(GLM, URL), ""),
         (AttemptEnded(GLM, Attempt(URL, "lost", 0.0, 1.0, message="reset"), 0), ""),
         (RolloutStarted("math"), ""),
@@ -228,6 +254,20 @@ def test_a_worker_that_starts_is_told_at_debug(stream):
     set_up(stream, "debug")
     LogEvents()(WorkerStarting("math", 3))
     assert stream.getvalue()[20:] == "DEBUG eval 'math': worker 3 is starting\n"
+
+
+def test_images_that_fail_alike_are_told_a_few_times_and_each_at_debug(stream):
+    events = [ImageFailed(f"docker.io/a/b:{number}", "docker.io: denied") for number in range(20)]
+    set_up(stream)
+    observer = LogEvents()
+    for event in events:
+        observer(event)
+    assert len(stream.getvalue().splitlines()) == 5
+    set_up(stream, "debug")
+    observer = LogEvents()
+    for event in events:
+        observer(event)
+    assert len(stream.getvalue().splitlines()) == 25
 
 
 def test_failed_attempts_are_told_at_debug(stream):

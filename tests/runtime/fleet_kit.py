@@ -10,6 +10,8 @@ from random import Random
 import attrs
 import orjson
 import trio
+from image_kit import make_images
+from in_place import InPlace
 
 from scavenge.config.endpoint_rows import check_listing, pool_modes
 from scavenge.core.health_settings import HealthSettings
@@ -22,6 +24,7 @@ from scavenge.listings import Listing
 from scavenge.rollouts import Example, Rollout
 from scavenge.runtime.fleet import Fleet, FleetPorts, FleetSettings, open_fleet
 from scavenge.runtime.hosting import LocalHost
+from scavenge.runtime.imagepool import ImagePool
 from scavenge.runtime.pool import Pool
 from scavenge.runtime.ports import Environment, ModelSession, ModelTransport
 from scavenge.runtime.run import Run, RunLimits
@@ -33,14 +36,6 @@ from scavenge.testing.fleet import SimulatedFleet
 from scavenge.types import Endpoint, EndpointId, Json
 
 POOL = EndpointId("sim")
-
-
-class InPlace:
-    """Runs what blocks in place: a virtual clock must not jump while a thread works."""
-
-    async def run(self, step, *, abandon_on_cancel: bool = False):
-        await trio.lowlevel.checkpoint()
-        return step()
 
 
 class Questions(Environment):
@@ -89,13 +84,17 @@ class Kit:
     lines: Lines
     events: list[Event]
     ports: SessionPorts
+    images: ImagePool = attrs.field(factory=lambda: make_images().pool)
+    """Not at work, so for evaluations that need none."""
     _ages: Iterator[int] = attrs.field(factory=itertools.count)
 
     @property
     def pool(self) -> Pool:
         return self.fleet.pools[POOL]
 
-    def job(self, environment: Environment, name: str = "test", **settings: object) -> EvalRun:
+    def job(
+        self, environment: Environment, name: str = "test", images: ImagePool | None = None, **settings: object
+    ) -> EvalRun:
         """An evaluation of *environment*; *settings* are fields of the job, the plan or the requests."""
         plan_keys = {"rollouts_per_example", "num_examples", "done"}
         request_keys = {"stream", "idle_timeout", "request_timeout", "sampling", "retry"}
@@ -109,7 +108,7 @@ class Kit:
         requests = RequestSettings(**{key: settings.pop(key) for key in request_keys & settings.keys()})  # type: ignore[arg-type]
         host = LocalHost(name, "test-env", environment, InPlace(), self.events.append)
         job = EvalJob(name, "test-env", host, plan, pool, requests, **settings)  # type: ignore[arg-type]
-        return EvalRun(job, self.sink, self.ports, lambda: next(self._ages))
+        return EvalRun(job, self.sink, self.ports, lambda: next(self._ages), images or self.images)
 
     async def play(self, *evals: EvalRun) -> None:
         """Run evaluations to their end and write all that is pending."""

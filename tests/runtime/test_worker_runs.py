@@ -11,7 +11,8 @@ from random import Random
 import attrs
 import pytest
 import trio
-from fleet_kit import InPlace, Kit, open_kit
+from fleet_kit import Kit, open_kit
+from in_place import InPlace
 from worker_kit import SETTINGS, FakeLauncher, FakeProcess
 
 from scavenge.core.plan import OrderSettings, Plan
@@ -127,7 +128,7 @@ async def open_stage(
         requests = RequestSettings(retry=RetrySettings())
         job = EvalJob("test", "mine:Env", host, plan, kit.pool, requests, rollout_retries=rollout_retries)
         ports = SessionPorts(kit.events.append, Random(8), kit.ports.wall_clock, desk)
-        run = EvalRun(job, kit.sink, ports, itertools.count().__next__)
+        run = EvalRun(job, kit.sink, ports, itertools.count().__next__, kit.images)
         yield Stage(kit, desk, launcher, pool, run, told), asking
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import attrs
 import trio
-from fleet_kit import InPlace
+from in_place import InPlace
 
 from scavenge.core.frames import BadFrame
 from scavenge.core.supervision import SupervisorSettings, Ticket

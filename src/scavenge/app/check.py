@@ -14,13 +14,14 @@ import orjson
 import trio
 
 from scavenge.app.check_endpoint import look_at
+from scavenge.app.check_images import look_at_engine, needs_images
 from scavenge.app.check_sources import Gathered, merged, open_sources
 from scavenge.app.console import screen_on_stderr
 from scavenge.app.options import RunOptions, load
 from scavenge.app.parts import make_parts, named_sources
 from scavenge.config.plugin_keys import structure_plugin
 from scavenge.config.schema import RunSettings
-from scavenge.core.check_report import CheckReport, EndpointFinding, Machine, endpoint_table, machine_line
+from scavenge.core.check_report import CheckReport, EndpointFinding, Machine, endpoint_table, engine_line, machine_line
 from scavenge.core.documents import DocumentError, parse_toml
 from scavenge.core.health_settings import HealthSettings
 from scavenge.core.limits.fixed import FixedSettings
@@ -120,6 +121,7 @@ async def _check_evaluation(path: Path, environ: Mapping[str, str], redact: Reda
         wanted,
         findings,
         _fixed_admission(settings),
+        await look_at_engine(settings.images) if needs_images(parts) else None,
     )
 
 
@@ -178,5 +180,7 @@ def report_text(report: CheckReport) -> str:
     if report.endpoints:
         table = endpoint_table(report.endpoints)
         lines += [table_text(table.head, table.rows), machine_line(report)]
+    if report.engine is not None:
+        lines.append(engine_line(report.engine))
     lines += [f"warning: {warning}" for warning in (*report.warnings, *report.machine_warnings())]
     return "\n".join([*lines, report.verdict()])

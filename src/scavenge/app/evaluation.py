@@ -1,8 +1,8 @@
 """Runs an evaluation file: opens what a run needs, plays it, and tells what came of it. Prints nothing.
 
 Order of opening, the last one closed first: signal watcher, run folder, event log, sink, fleet with its sources,
-evaluations. So whatever ends the work, results that were handed in are on disk before the summary is written, and the
-folder is given up last.
+container images, evaluations. So whatever ends the work, results that were handed in are on disk before the summary is
+written, and the folder is given up last.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import trio
 
 from scavenge.app.door import open_door
 from scavenge.app.hosts import HostPorts, make_hosts, worker_pools
+from scavenge.app.images import ImageOpening, open_image_pool
 from scavenge.app.jobs import make_jobs
 from scavenge.app.options import RunOptions, adapted, load, odd_settings
 from scavenge.app.parts import Parts, make_parts, named_sources
@@ -56,6 +57,7 @@ from scavenge.events import Event, Observer, RunStarted, Warned
 from scavenge.listings import CheckedListing, Listing
 from scavenge.runtime.fleet import FleetPorts, FleetSettings, open_fleet
 from scavenge.runtime.hosting import Host
+from scavenge.runtime.imagepool import ImagePool
 from scavenge.runtime.run import Run, RunLimits
 from scavenge.runtime.runner import EvalJob, EvalRun
 from scavenge.runtime.session import SessionPorts
@@ -127,6 +129,7 @@ class _Conductor:
     _preparing: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """Cancelled by a signal that comes before the first rollout, so that it need not wait for a source that hangs."""
     _playing: bool = False
+    _images: ImagePool | None = None
 
     def __attrs_post_init__(self) -> None:
         settings = self.parts.settings
@@ -145,6 +148,8 @@ class _Conductor:
         self.run.stop(Interrupted(number.name, number.value))
         if not self._playing:
             self._preparing.cancel()
+        elif self._images is not None:
+            self._images.hurry()
 
     async def conduct(self) -> RunResult:
         """Play the run and tell how it ended."""
@@ -233,16 +238,22 @@ class _Conductor:
         with self._preparing:
             ports, hosts = self._fleet_ports(), self._hosts(folder)
             pools = worker_pools(hosts)
+            opening = ImageOpening.of(self.parts, self.emit, self.redact, self.random)
             async with (
                 open_fleet(wanted, fleet_settings, ports, self.parts.fixed) as fleet,
-                open_watchdog(fleet, self.emit, lambda: [pool.status() for pool in pools]) as watchdog,
+                open_image_pool(opening) as images,
+                open_watchdog(fleet, self.emit, lambda: [pool.status() for pool in pools], images.status) as watchdog,
                 open_door(self.redact) as desk,
                 open_workers(pools),
             ):
                 self.observers = (*self.observers, watchdog)
                 self._playing = True
                 session_ports = SessionPorts(ports.emit, ports.random, ports.wall_clock, desk)
-                await self.run.play(self._evals(make_jobs(self.parts, hosts, fleet, earlier.done), sink, session_ports))
+                jobs = make_jobs(self.parts, hosts, fleet, earlier.done)
+                self._images = images
+                await self.run.play(self._evals(jobs, sink, session_ports, images))
+                if self.run.stopped_by is not None:
+                    images.hurry()
             # here the connections are closed, so that there are descriptors to write with
             self.identity.keep()
 
@@ -271,10 +282,10 @@ class _Conductor:
             self.parts, HostPorts(folder.logs, LimitedThreads(READING_THREADS), self.random, self.emit, learn)
         )
 
-    def _evals(self, jobs: Sequence[EvalJob], sink: Sink, ports: SessionPorts) -> list[EvalRun]:
+    def _evals(self, jobs: Sequence[EvalJob], sink: Sink, ports: SessionPorts, images: ImagePool) -> list[EvalRun]:
         ages = itertools.count()
         self.plans = {job.name: job.plan for job in jobs}
-        return [EvalRun(job, sink, ports, ages.__next__) for job in jobs]
+        return [EvalRun(job, sink, ports, ages.__next__, images) for job in jobs]
 
     def _warn(self, message: str) -> None:
         self.emit(Warned(message))

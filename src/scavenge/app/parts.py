@@ -20,7 +20,7 @@ from scavenge.app.options import DEFAULT_POLICY, RunOptions, load
 from scavenge.config.endpoint_rows import check_listing
 from scavenge.config.plugin_keys import structure_arguments, structure_plugin
 from scavenge.config.problems import Where
-from scavenge.config.schema import EvalSettings, PolicySettings, RunSettings, SourceSettings
+from scavenge.config.schema import EvalSettings, PolicySettings, RunSettings, SourceSettings, StoreSettings
 from scavenge.core.naming import shown, suggestion
 from scavenge.core.sessions.table import DEFAULT_POLICY as DEFAULT_SESSION_POLICY
 from scavenge.core.sessions.table import DEFAULT_SESSIONS, SESSION_POLICIES, MakeSessions
@@ -29,7 +29,7 @@ from scavenge.environments.loader import EnvironmentLoader, Staged
 from scavenge.environments.references import importable
 from scavenge.errors import ConfigError, PluginError, Problem, SourceError
 from scavenge.listings import EndpointSpec, Listing
-from scavenge.plugin import EndpointSourceType
+from scavenge.plugin import EndpointSourceType, ImageStoreType
 from scavenge.plugins.manager import load_plugins
 from scavenge.plugins.registry import Registry
 from scavenge.runtime.ports import AdmissionPolicy
@@ -49,6 +49,15 @@ class SourcePart:
 
 
 @attrs.frozen(eq=False)
+class StorePart:
+    """An image store that can be opened: its label in messages, its type and its configuration."""
+
+    label: str
+    kind: ImageStoreType
+    config: Any
+
+
+@attrs.frozen(eq=False)
 class Parts:
     """What a run is made of. ``staged`` has the environments, in the order of the settings' evals."""
 
@@ -59,6 +68,7 @@ class Parts:
     staged: tuple[Staged, ...]
     fixed: tuple[Endpoint, ...]
     """The one server of each eval that names one."""
+    stores: tuple[StorePart, ...] = ()
 
     @property
     def hosted(self) -> tuple[str, ...]:
@@ -104,10 +114,14 @@ def make_parts(settings: RunSettings, environ: Mapping[str, str] | None = None) 
     sessions = DEFAULT_SESSIONS
     staged: list[Staged] = []
     fixed: dict[str, Endpoint] = {}
+    stores: list[StorePart] = []
     with importable(settings.base_dir):
         for source in settings.sources:
             with gatherer.gathering(source.where):
                 sources.append(_source(source, registry, settings, environ))
+        for store in settings.image_stores:
+            with gatherer.gathering(store.where):
+                stores.append(store_part(store, registry, settings.base_dir))
         with gatherer.gathering(settings.where.at("admission")):
             where = settings.where.at("admission")
             policies.append(policy_maker(settings.admission, registry, where, settings.base_dir))
@@ -123,7 +137,7 @@ def make_parts(settings: RunSettings, environ: Mapping[str, str] | None = None) 
                     fixed[one.pool_id] = _fixed_endpoint(one, where, environ)
     if gatherer.problems:
         raise ConfigError(gatherer.problems)
-    return Parts(settings, tuple(sources), policies[0], sessions, tuple(staged), tuple(fixed.values()))
+    return Parts(settings, tuple(sources), policies[0], sessions, tuple(staged), tuple(fixed.values()), tuple(stores))
 
 
 def _stage(one: EvalSettings, where: Where, loader: EnvironmentLoader, settings: RunSettings) -> Staged:
@@ -146,6 +160,13 @@ def _source(
         _check_file(config.path, source.where, settings, environ)
         label = str(config.path)
     return SourcePart(label, registry.owner(kind), kind, config)
+
+
+def store_part(store: StoreSettings, registry: Registry, base_dir: Path) -> StorePart:
+    """An image store by its type and keys. Raises :class:`scavenge.errors.ConfigError`."""
+    kind = registry.image_store(store.type, str(store.where.at("type")))
+    config: Any = structure_plugin(kind.config, store.keys, store.where, base_dir)
+    return StorePart(f"store {store.type} {getattr(config, kind.address)}", kind, config)
 
 
 def _check_file(path: Path, where: Where, settings: RunSettings, environ: Mapping[str, str]) -> None:

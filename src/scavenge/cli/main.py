@@ -13,6 +13,7 @@ import click
 from scavenge.cli.check import check
 from scavenge.cli.endpoints import endpoints
 from scavenge.cli.failures import INTERRUPTED, USAGE, tell_failure
+from scavenge.cli.images import images
 from scavenge.cli.output import make_outputs_safe
 from scavenge.cli.plugins import plugins
 from scavenge.cli.report import report
@@ -20,7 +21,14 @@ from scavenge.cli.run import run
 
 
 @click.group(
-    commands={"run": run, "check": check, "endpoints": endpoints, "report": report, "plugins": plugins},
+    commands={
+        "run": run,
+        "check": check,
+        "endpoints": endpoints,
+        "images": images,
+        "report": report,
+        "plugins": plugins,
+    },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="scavenge", message="%(prog)s %(version)s")

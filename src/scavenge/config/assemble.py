@@ -22,6 +22,7 @@ from scavenge.config.schema import (
     PolicySettings,
     RunSettings,
     SourceSettings,
+    StoreSettings,
     WorkerSettings,
 )
 from scavenge.core.health_settings import HealthSettings
@@ -47,6 +48,8 @@ PLAIN_TABLES: Mapping[str, type] = {
 }
 _PATH_KEY = "endpoints_path"
 _ARRAYS = ("eval", "source")
+_STORES = ("images", "store")
+_ARRAYS_WITHIN = (_STORES,)
 
 
 def assemble(
@@ -88,20 +91,23 @@ class _Assembly:
         values = {**default, **found.values, "base_dir": self.base_dir, "where": self.where}
         tables = {table: self._plain(table, cls) for table, cls in PLAIN_TABLES.items()}
         policies = {table: self._policy(table) for table in POLICY_TABLES}
-        return {**values, **tables, **policies, "evals": evals.settings, "sources": tuple(self._sources())}
+        sources, stores = tuple(self._sources()), tuple(self._stores())
+        return {**values, **tables, **policies, "evals": evals.settings, "sources": sources, "image_stores": stores}
 
     def _part(self, keys: tuple[str, ...] | list[str]) -> dict[str, Any]:
         return {key: self.document[key] for key in keys if key in self.document}
 
-    def _tables(self, key: str) -> list[Mapping[str, Any] | None]:
+    def _tables(self, *path: str) -> list[Mapping[str, Any] | None]:
         """The tables of an array of tables; ``None`` holds the place of one that is none."""
-        entries = self.document.get(key, [])
+        *outer, key = path
+        within = self.document.get(outer[0], {}) if outer else self.document
+        entries = within.get(key, []) if isinstance(within, Mapping) else []
         if not isinstance(entries, list):
-            self.faults.append(Fault((key,), f"expected a list of tables; begin each of them with [[{key}]]"))
+            self.faults.append(Fault(path, f"expected a list of tables; begin each of them with [[{'.'.join(path)}]]"))
             return []
         for index, entry in enumerate(entries):
             if not isinstance(entry, Mapping):
-                self.faults.extend(fault.below(key, index) for fault in faults_of(Mismatch("a table", entry)))
+                self.faults.extend(fault.below(*path, index) for fault in faults_of(Mismatch("a table", entry)))
         return [entry if isinstance(entry, Mapping) else None for entry in entries]
 
     def _table(self, key: str) -> Mapping[str, Any]:
@@ -112,8 +118,11 @@ class _Assembly:
         return {}
 
     def _plain(self, key: str, cls: type) -> object:
+        arrays = [path[1] for path in _ARRAYS_WITHIN if path[0] == key]
         try:
-            return self.reader.build(cls, self._table(key))
+            return self.reader.build(
+                cls, {name: value for name, value in self._table(key).items() if name not in arrays}
+            )
         except Wrong as exc:
             self.faults.extend(fault.below(key) for fault in exc.faults)
             return None
@@ -141,16 +150,27 @@ class _Assembly:
         yield SourceSettings("file", {"path": str(file)}, self.where.at(_PATH_KEY))
 
     def _source(self, index: int, keys: dict[str, Any]) -> Iterator[SourceSettings]:
+        if (kind := self._type_of(keys, "file", "source", index)) is None:
+            return
+        if kind == "file" and isinstance(keys.get("path"), str) and keys["path"]:
+            keys["path"] = str(self.base_dir / keys["path"])
+        yield SourceSettings(kind, keys, self.where.at("source", index))
+
+    def _stores(self) -> Iterator[StoreSettings]:
+        for index, table in enumerate(self._tables(*_STORES)):
+            if table is not None:
+                keys = dict(table)
+                if (kind := self._type_of(keys, "folder", *_STORES, index)) is not None:
+                    yield StoreSettings(kind, keys, self.where.at(*_STORES, index))
+
+    def _type_of(self, keys: dict[str, Any], example: str, *path: str | int) -> str | None:
+        """Take the ``type`` out of the keys of a plugin's object; ``None`` when they cannot be taken on."""
         found = self.reader.present(SourceSettings, {"type": keys.pop("type", None)})
         faults = [*found.faults, *_passwords(keys)]
         if "type" not in found.values and not found.faults:
-            faults.append(Fault(("type",), 'this key is required, such as type = "file"'))
-        self.faults.extend(fault.below("source", index) for fault in faults)
-        if faults:
-            return
-        if found.values["type"] == "file" and isinstance(keys.get("path"), str) and keys["path"]:
-            keys["path"] = str(self.base_dir / keys["path"])
-        yield SourceSettings(found.values["type"], keys, self.where.at("source", index))
+            faults.append(Fault(("type",), f'this key is required, such as type = "{example}"'))
+        self.faults.extend(fault.below(*path) for fault in faults)
+        return None if faults else str(found.values["type"])
 
 
 def _base_dir(document: Mapping[str, Any], folder: Path) -> Path:

@@ -30,6 +30,8 @@ def dump(settings: RunSettings) -> str:
         document[table] = _policy(getattr(settings, table))
     for table in PLAIN_TABLES:
         document[table] = _fields(getattr(settings, table))
+    if settings.image_stores:
+        document["images"]["store"] = [{"type": store.type, **store.keys} for store in settings.image_stores]
     document["source"] = [{"type": source.type, **source.keys} for source in settings.sources]
     document["eval"] = [_fields(one) for one in settings.evals]
     return dump_table({key: value for key, value in document.items() if value not in ({}, [])})

@@ -17,6 +17,7 @@ from attrs import validators
 
 from scavenge.config.problems import Where
 from scavenge.core.health_settings import HealthSettings
+from scavenge.core.images.reference import check_prefix
 from scavenge.core.naming import shown
 from scavenge.core.plan import OrderSettings
 from scavenge.types import EndpointId, Json, Url
@@ -46,6 +47,14 @@ class VariableName:
     def __call__(self, instance: object, attribute: attrs.Attribute[Any], value: str) -> None:
         if not VARIABLE_NAME.fullmatch(value):
             raise ValueError(f"{attribute.name}: expected {self.expects('')}")
+
+
+def _each_a_mirror(instance: object, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
+    for index, prefix in enumerate(value):
+        try:
+            check_prefix(prefix)
+        except ValueError as exc:
+            raise ValueError(f"{attribute.name}[{index}]: {exc}") from exc
 
 
 _at_least_0: Any = validators.ge(0)
@@ -143,19 +152,31 @@ class PolicySettings:
 
 
 @attrs.frozen
+class StoreSettings:
+    """One ``[[images.store]]``: its type, and the keys that belong to that type."""
+
+    type: str = attrs.field(validator=_filled)
+    keys: Mapping[str, Any] = attrs.field(factory=dict)
+    where: Where = attrs.field(default=Where("settings"), eq=False, repr=False)
+
+
+@attrs.frozen
 class ImageSettings:
     """``[images]``. Times are in seconds, ``min_free_disk`` is in bytes."""
 
     engine: str | None = attrs.field(default=None, validator=validators.optional(_filled))
     """``None``: ``DOCKER_HOST``, else the usual sockets."""
     workers: int = attrs.field(default=2, validator=_at_least_1)
+    """How many images are delivered side by side."""
     shipments: tuple[Path, ...] = ()
     """Patterns of file names."""
-    mirrors: tuple[str, ...] = ()
+    mirrors: tuple[str, ...] = attrs.field(default=(), validator=_each_a_mirror)
     wait_timeout: float = attrs.field(default=1800.0, validator=_above_0)
+    """How long a rollout waits for its images."""
     list_ttl: float = attrs.field(default=30.0, validator=_at_least_0)
     keep: bool = False
-    min_free_disk: int = attrs.field(default=0, validator=_at_least_0)
+    min_free_disk: int | None = attrs.field(default=None, validator=validators.optional(_at_least_0))
+    """``None``: the smaller of 10 GB and 5 % of the disk."""
 
 
 @attrs.frozen
@@ -206,6 +227,8 @@ class RunSettings:
     order: OrderSettings = attrs.field(factory=OrderSettings)
     health: HealthSettings = attrs.field(factory=HealthSettings)
     images: ImageSettings = ImageSettings()
+    image_stores: tuple[StoreSettings, ...] = ()
+    """``[[images.store]]``."""
     workers: WorkerSettings = WorkerSettings()
     where: Where = attrs.field(default=Where("settings"), eq=False, repr=False)
     """Names the file and its tables in later messages: ``where.at("eval", 0, "env_args")``."""

@@ -5,11 +5,12 @@ Invariant: nothing in here is a secret: keys are named by their variables, proxi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 
 from scavenge.core.endpoints_view import source_cell
+from scavenge.core.figures import size
 from scavenge.core.health_state import State
 from scavenge.core.limits.fixed import Fixed, FixedSettings
 from scavenge.core.naming import listed
@@ -74,6 +75,17 @@ class Machine:
 
 
 @attrs.frozen
+class EngineFinding:
+    """The container engine. ``trouble`` is empty where it answers; bytes are ``None`` where they cannot be seen."""
+
+    trouble: str
+    said: str = ""
+    free_bytes: int | None = None
+    floor_bytes: int | None = None
+    """What a run leaves free."""
+
+
+@attrs.frozen
 class CheckReport:
     """Everything that was found. ``pools`` are those that need a usable endpoint.
 
@@ -88,6 +100,8 @@ class CheckReport:
     pools: tuple[str, ...] = ()
     endpoints: tuple[EndpointFinding, ...] = ()
     admission: FixedSettings | None = None
+    engine: EngineFinding | None = None
+    """``None``: no evaluation is known to need one."""
 
     @property
     def slots(self) -> int:
@@ -143,7 +157,17 @@ class CheckReport:
         free_bytes = self.machine.free_bytes
         if free_bytes is not None and free_bytes < LITTLE_DISK_BYTES:
             warnings.append(f"only {_gib(free_bytes)} free in output_dir {self.machine.output_dir}")
-        return warnings
+        return [*warnings, *self._engine_warnings()]
+
+    def _engine_warnings(self) -> Iterator[str]:
+        found = self.engine
+        if found is None:
+            return
+        if found.trouble:
+            yield f"container images: {found.trouble}"
+        elif found.free_bytes is not None and found.free_bytes < (found.floor_bytes or 0):
+            room = f"{size(found.free_bytes)} free, and {size(found.floor_bytes or 0)} are to stay free (min_free_disk)"
+            yield f"container images: {found.said} has no room for another image: {room}"
 
     def verdict(self) -> str:
         """The result in one line."""
@@ -187,6 +211,14 @@ def machine_line(report: CheckReport) -> str:
     machine = report.machine
     disk = "" if machine.free_bytes is None else f"; {_gib(machine.free_bytes)} free in output_dir {machine.output_dir}"
     return f"{machine.descriptors} file descriptors for {slots}{disk}"
+
+
+def engine_line(found: EngineFinding) -> str:
+    """What the container engine is, and its disk."""
+    if found.trouble:
+        return "container engine: none that answers"
+    disk = "" if found.free_bytes is None else f"; {size(found.free_bytes)} free on the disk of its images"
+    return f"container engine: {found.said}{disk}"
 
 
 def _gib(size_bytes: int) -> str:

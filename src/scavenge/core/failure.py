@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import attrs
 
 from scavenge.core.codeplace import error_text, raised_at, raised_line
-from scavenge.errors import PoisonRequest, leaves
+from scavenge.core.images.reference import BadReference, canonical
+from scavenge.core.naming import shown
+from scavenge.errors import ImageMissing, PoisonRequest, leaves
 from scavenge.rollouts import ErrorInfo, Example, Failure, Rollout
 from scavenge.types import Json, Misrouted, Rejected, RequestFailed
 
@@ -28,7 +32,9 @@ def failure_of(exc: BaseException, environment: object) -> Failure:
     text, place = error_text(lone), raised_at(lone, environment)
     said = f"{text}{place}" if text else place.lstrip()
     misrouted = isinstance(outcome, Misrouted)
-    return Failure(ErrorInfo(type(lone).__name__, said, counts=not too_long, misrouted=misrouted), final)
+    missing_image = lone.image if isinstance(lone, ImageMissing) else ""
+    error = ErrorInfo(type(lone).__name__, said, counts=not too_long, misrouted=misrouted)
+    return Failure(error, final, missing_image)
 
 
 def checked_result(returned: object, env_id: str) -> Rollout | Failure:
@@ -46,9 +52,30 @@ def checked_identity(told: object) -> Json:
     return dict(told)
 
 
-def checked_rows(rows: Iterable[object]) -> Iterator[Example]:
-    """What ``examples`` yields, one after the other. Raises ``TypeError`` for what is no example."""
+def checked_rows(rows: Iterable[object], environment: object) -> Iterator[Example]:
+    """What ``examples`` yields, one after the other, each with the images that *environment* says it needs.
+
+    Raises ``TypeError`` for what is no example. Images that cannot be told, or are no references, are that row's error.
+    """
+    images_of = getattr(environment, "images", None)
     for row in rows:
         if not isinstance(row, Example):
             raise TypeError(f"examples() yields {type(row).__name__}, not scavenge.Example")
-        yield row
+        yield row if row.error is not None else _with_images(row, images_of, environment)
+
+
+def _with_images(row: Example, images_of: Callable[[Example], object] | None, environment: object) -> Example:
+    try:
+        named = images_of(row) if images_of is not None else ()
+        if isinstance(named, str) or not isinstance(named, Iterable):
+            return _without_images(row, f"images() returned {shown(named)}, not a list of image references")
+        images = tuple(dict.fromkeys(canonical(one) for one in (*row.images, *named)))
+    except BadReference as exc:
+        return _without_images(row, f"its images: {exc}")
+    except FOREIGN as exc:
+        return _without_images(row, f"images() failed: {raised_line(exc, environment)}")
+    return attrs.evolve(row, images=images) if images else row
+
+
+def _without_images(row: Example, error: str) -> Example:
+    return attrs.evolve(row, images=(), error=error)

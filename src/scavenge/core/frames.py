@@ -202,7 +202,8 @@ def _result(result: Rollout) -> bytes:
 
 
 def _row(example: Example) -> bytes:
-    return write_json({"id": example.id, "data": example.data, "error": example.error}, _unnoted)
+    fields = {"id": example.id, "data": example.data, "error": example.error, "images": example.images}
+    return write_json(fields, _unnoted)
 
 
 def _unnoted(_document: object, _sentence: str) -> None:
@@ -248,4 +249,4 @@ def _unchanged(example: Example) -> Example:
     if changed:
         places = listed((place.removeprefix("data.") for place in changed), NOTES_KEPT)
         return Example(example.id, {}, f"its data cannot be written as JSON: {places}")
-    return Example(example.id, copy)
+    return Example(example.id, copy, images=example.images)

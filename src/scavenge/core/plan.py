@@ -121,10 +121,17 @@ class Plan:
         """The dataset has no more rows."""
         self.exhausted = True
 
-    def offer(self, example: Example) -> None:
-        """Take in the dataset's next row. A row beyond ``num_examples`` is ignored."""
+    def look_far(self) -> None:
+        """Let the window be as wide as it gets from now on, for what has to be prepared long before it is started."""
+        self._window = LONGEST_FIRST_WINDOW
+
+    def offer(self, example: Example) -> int:
+        """Take in the dataset's next row, and say how many of its rollouts will be started.
+
+        A row beyond ``num_examples`` is ignored.
+        """
         if self.exhausted:
-            return
+            return 0
         self.rows += 1
         self.exhausted = self.rows == self.num_examples
         example_id: object = example.id
@@ -138,6 +145,8 @@ class Plan:
         elif owed := self._owed(example.id):
             self._waiting += len(owed)
             self._order.add(Waiting(self.rows, example, example_size(example.data), owed))
+            return len(owed)
+        return 0
 
     def _owed(self, example_id: str) -> Sequence[int]:
         rollouts = range(self.rollouts_per_example)
@@ -160,7 +169,7 @@ class Plan:
 
     def next(self) -> RolloutTask | Refused | None:
         """The next rollout to start, or to record as refused; ``None``: nothing is waiting now."""
-        self._window = min(self._window + WINDOW_GROWTH, self._widest())
+        self._window = max(self._window, min(self._window + WINDOW_GROWTH, self._widest()))
         if self._refused:
             return Refused(self._refused.popleft())
         taken = self._order.take()

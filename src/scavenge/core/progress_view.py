@@ -15,6 +15,7 @@ import attrs
 from scavenge.core.bounds_view import BoundsView, Place
 from scavenge.core.figures import duration
 from scavenge.core.health_state import WORKING
+from scavenge.core.images_view import ImagesView
 from scavenge.core.naming import listed, one_line
 from scavenge.core.workers_view import WorkersView
 from scavenge.events import (
@@ -29,6 +30,8 @@ from scavenge.events import (
     EvalSized,
     Event,
     HealthChanged,
+    ImageReady,
+    ImagesChanged,
     LimitMoved,
     NetworkBack,
     NetworkLost,
@@ -104,6 +107,7 @@ class ProgressView:
     in_flight: int = 0
     bounds: BoundsView = attrs.field(factory=BoundsView)
     workers: WorkersView = attrs.field(factory=WorkersView)
+    images: ImagesView = attrs.field(factory=ImagesView)
     tokens: RecentRate = attrs.field(init=False)
     rollouts: RecentRate = attrs.field(init=False)
     waits: dict[EndpointId, Wait] = attrs.field(factory=dict)
@@ -168,13 +172,11 @@ class ProgressView:
             case RolloutFinished():
                 self.bounds.on_event(event)
                 self._on_finished(failed=event.record.error is not None, now_time=now_time)
-            case PoolWaiting(why=""):
-                self.waits.pop(event.endpoint_id, None)
-            case PoolWaiting():
-                self.waits[event.endpoint_id] = Wait(event.since_time, event.why)
             case WorkersChanged():
                 self.workers.changed(event.status, now_time)
-            case NetworkLost() | NetworkBack() | SourceChanged():
+            case ImagesChanged() | ImageReady():
+                self.images.on_event(event, now_time)
+            case NetworkLost() | NetworkBack() | SourceChanged() | PoolWaiting():
                 self._on_surroundings(event, now_time)
             case RunStarted() | EvalSized() | EvalGaveUp() | RunStopping():
                 self._on_run(event)
@@ -197,8 +199,12 @@ class ProgressView:
         self.ok += not failed
         self.rollouts.add(1, now_time)
 
-    def _on_surroundings(self, event: NetworkLost | NetworkBack | SourceChanged, now_time: float) -> None:
+    def _on_surroundings(self, event: NetworkLost | NetworkBack | SourceChanged | PoolWaiting, now_time: float) -> None:
         match event:
+            case PoolWaiting(why=""):
+                self.waits.pop(event.endpoint_id, None)
+            case PoolWaiting():
+                self.waits[event.endpoint_id] = Wait(event.since_time, event.why)
             case NetworkLost():
                 self.network = Wait(now_time, event.why)
             case NetworkBack():
@@ -246,12 +252,17 @@ class ProgressView:
     def summary_line(self, now_time: float) -> str:
         """Counts, speed, endpoints and times on one line."""
         parts = [self._counts(), f"{self.tokens.per_s(now_time):,.0f} tokens/s"]
-        parts += filter(None, (f"endpoints {self.live}/{self.endpoints}", self.workers.figures()))
+        figures = (f"endpoints {self.live}/{self.endpoints}", self.workers.figures(), self.images.figures())
+        parts += filter(None, figures)
         elapsed = duration(now_time - self.started_time)
-        held_up = self.waits or self.network or self.stopping or self.workers.without()
-        left_s = None if held_up else self.left_s(now_time)
+        left_s = None if self._held_up() else self.left_s(now_time)
         parts.append(elapsed if left_s is None else f"{elapsed}, about {duration(left_s)} left")
         return " | ".join(parts)
+
+    def _held_up(self) -> bool:
+        """Whether the recent speed says nothing of what comes; images hold a run up while no rollout has its own."""
+        without_images = self.images.held_up() and not self.bounds.under_way
+        return bool(self.waits or self.network or self.stopping or self.workers.without() or without_images)
 
     def _counts(self) -> str:
         total = self.total
@@ -273,12 +284,14 @@ class ProgressView:
             lines.append(_note(f"source {source} has been in trouble", trouble, now_time))
         if len(self.troubles) > SOURCES_SHOWN:
             lines.append(f"sources in trouble: {len(self.troubles)} in all")
-        return lines if self.stopping else [*lines, *self.workers.notes(now_time)]
+        return lines if self.stopping else [*lines, *self.workers.notes(now_time), *self.images.notes(now_time)]
 
     def holdups(self) -> tuple[object, ...]:
         """A value that changes exactly when another kind of note is due, whatever the seconds are."""
         network, workers = self.network is not None, () if self.stopping else self.workers.without()
-        return (bool(self.stopping), len(self.gave_up), network, tuple(self.waits), tuple(self.troubles), workers)
+        images = "" if self.stopping or self.bounds.under_way else self.images.stuck()
+        waits = (tuple(self.waits), tuple(self.troubles), workers, images)
+        return (bool(self.stopping), len(self.gave_up), network, *waits)
 
 
 def _note(what: str, wait: Wait, now_time: float) -> str:

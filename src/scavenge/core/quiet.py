@@ -13,7 +13,7 @@ import math
 
 import attrs
 
-from scavenge.events import AttemptEnded, Event, RolloutFinished, WorkerReady
+from scavenge.events import AttemptEnded, Event, ImageReady, RolloutFinished, WorkerReady
 from scavenge.types import Busy, Lost, Misrouted
 
 QUIET_AFTER_S = 300.0
@@ -53,11 +53,11 @@ class QuietClock:
 
 
 def is_progress(event: Event) -> bool:
-    """Whether an event says that the run got on: a result, an attempt that brought its request further, or a worker
-    that has loaded its environment.
+    """Whether an event says that the run got on: a result, an attempt that brought its request further, a worker that
+    has loaded its environment, or a container image that has come.
     """
     match event:
-        case RolloutFinished() | WorkerReady():
+        case RolloutFinished() | WorkerReady() | ImageReady():
             return True
         case AttemptEnded():
             return event.attempt.outcome not in NO_PROGRESS

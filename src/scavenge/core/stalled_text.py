@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from scavenge.core.figures import duration
+from scavenge.core.images_view import wait_text as images_text
 from scavenge.core.naming import listed, one_line
 from scavenge.core.workers_view import wait_text
-from scavenge.status import LeaseStatus, Picture, PoolPicture, SourceStatus, WorkersStatus
+from scavenge.status import ImagesStatus, LeaseStatus, Picture, PoolPicture, SourceStatus, WorkersStatus
 
 SHOWN_MOST = 3
 WHY_CHARACTERS = 160
@@ -17,7 +18,7 @@ WHY_CHARACTERS = 160
 def stalled_line(quiet_s: float, picture: Picture) -> str:
     """What is known of a run that has been quiet for ``quiet_s``, the numbers first, then the waits that are meant."""
     parts = [_waiting(picture.pools), _leases(picture.pools), *_sessions(picture.pools), _endpoints(picture.pools)]
-    parts += [*_workers(picture.workers), *_reasons(picture)]
+    parts += [*_workers(picture.workers), *_images(picture.images), *_reasons(picture)]
     return f"nothing has come back for {duration(quiet_s)}: {', '.join(parts)}"
 
 
@@ -54,6 +55,11 @@ def _workers(workers: tuple[WorkersStatus, ...]) -> Iterator[str]:
     if told:
         more = f"; and {len(told) - SHOWN_MOST} more evals" if len(told) > SHOWN_MOST else ""
         yield f"workers: {'; '.join(told[:SHOWN_MOST])}{more}"
+
+
+def _images(images: ImagesStatus | None) -> Iterator[str]:
+    if images is not None and images.wanted:
+        yield f"images: {images_text(images)}"
 
 
 def _reasons(picture: Picture) -> Iterator[str]:

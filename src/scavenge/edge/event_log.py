@@ -3,7 +3,8 @@
 Lines gather in memory and are written once a second in a thread. When the disk does not keep up, or cannot be written,
 what does not fit is dropped and a line ``EventsDropped`` says how many were; a failure is warned of once. A finished
 rollout appears with its key and figures, not with its texts, which are in the results; that an attempt or a rollout
-began is not written, since the line of its end says when. The picture of a quiet run is written whole.
+began is not written, since the line of its end says when. How images get on is written every ten seconds, and when
+their state is another. The picture of a quiet run is written whole.
 
 Invariant: at most :data:`LINES_MAX` lines are in memory.
 """
@@ -19,11 +20,12 @@ from typing import Any
 import attrs
 import trio
 
+from scavenge.core.image_lines import LogPace
 from scavenge.core.plainjson import write_json
 from scavenge.core.records import iso_time
 from scavenge.edge.results import JsonlLog
 from scavenge.errors import ResultsError
-from scavenge.events import AttemptDropped, AttemptStarted, Event, RolloutFinished, RolloutStarted
+from scavenge.events import AttemptDropped, AttemptStarted, Event, ImagesChanged, RolloutFinished, RolloutStarted
 from scavenge.rollouts import RolloutRecord
 
 LINES_MAX = 20_000
@@ -49,11 +51,14 @@ class EventLog:
     _dropped: int = attrs.field(default=0, init=False)
     _warned: bool = attrs.field(default=False, init=False)
     _log: JsonlLog | None = attrs.field(default=None, init=False)
+    _images: LogPace = attrs.field(factory=LogPace, init=False)
     _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1), init=False)
 
     def __call__(self, event: Event) -> None:
         """Take in an event."""
         if isinstance(event, UNWRITTEN):
+            return
+        if isinstance(event, ImagesChanged) and not self._images.is_due(event.status, self.clock()):
             return
         if len(self._lines) >= LINES_MAX:
             self._dropped += 1

@@ -1,9 +1,11 @@
 """Log lines: where they go, at what level, and which events are worth one. Redaction is the screen's.
 
 Level of a line: ``warning`` for what somebody may have to look at, ``info`` for endpoints and workers that come and go,
-``debug`` for the rest. Each state is told when it changes, not while it lasts.
+``debug`` for the rest, the images that come and go among them: the progress counts these. Each state is told when it
+changes, not while it lasts.
 
 Invariant: the first failed rollout of a run is told whole; the later ones, which may be thousands, only at ``debug``.
+Of images that fail alike a few are told, and the others at ``debug``.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import logging
 import attrs
 
 from scavenge.core.figures import duration
+from scavenge.core.image_lines import ImageEvent, ImageLines
 from scavenge.core.naming import one_line
 from scavenge.core.stalled_text import stalled_line
 from scavenge.core.workers_view import FAILURES, ended_text, state_text
@@ -26,6 +29,12 @@ from scavenge.events import (
     EvalGaveUp,
     Event,
     HealthChanged,
+    ImageFailed,
+    ImageFetching,
+    ImageReady,
+    ImageReleased,
+    ImagesChanged,
+    ImageTrouble,
     LeasesRevoked,
     NetworkBack,
     NetworkLost,
@@ -45,6 +54,7 @@ from scavenge.rollouts import RolloutRecord
 from scavenge.status import WorkersStatus
 
 LEVELS = ("debug", "info", "warning", "error")
+LEVEL_NUMBERS = {level: logging.getLevelNamesMapping()[level.upper()] for level in LEVELS}
 TALKATIVE = ("httpx", "httpcore")
 """Libraries whose ``info`` lines name every request with its whole URL."""
 FIRST_FAILURE_CHARACTERS = 4000
@@ -94,15 +104,15 @@ class LogEvents:
     failures: int = 0
     _workers: dict[str, str] = attrs.field(factory=dict, init=False)
     """The state of each evaluation's workers that was told last."""
+    _images: ImageLines = attrs.field(factory=ImageLines, init=False)
 
     def __call__(self, event: Event) -> None:
         """Write the line of an event that is worth one."""
         match event:
             case RolloutFinished():
                 self._on_finished(event.record)
-            case PoolWaiting():
-                if self.tell_waits:
-                    _log.log(*_waiting(event))
+            case PoolWaiting() if self.tell_waits:
+                _log.log(*_waiting(event))
             case RunStarted() | RunStopping() | EvalGaveUp() | SourceChanged() | Warned():
                 _log.log(*_run_line(event))
             case NetworkLost() | NetworkBack() | Stalled():
@@ -115,6 +125,8 @@ class LogEvents:
                 _log.info("%s: %s %s", event.endpoint_id, event.url, _endpoint_text(event))
             case WorkerStarting() | WorkerReady() | WorkerEnded() | WorkersChanged():
                 self._on_worker(event)
+            case ImageFetching() | ImageReady() | ImageTrouble() | ImageFailed() | ImageReleased() | ImagesChanged():
+                self._on_images(event)
             case _:
                 pass
 
@@ -125,6 +137,10 @@ class LogEvents:
         elif event.status.wanted and self._workers.get(event.status.eval) != event.status.state:
             self._workers[event.status.eval] = event.status.state
             _log.log(*_workers_line(event.status))
+
+    def _on_images(self, event: ImageEvent) -> None:
+        if (line := self._images.line(event)) is not None:
+            _log.log(LEVEL_NUMBERS[line.level], "%s", line.text)
 
     def _on_finished(self, record: RolloutRecord) -> None:
         if record.error is None:

@@ -113,7 +113,7 @@ class LocalHost:
 
     def _take(self, count: int) -> list[Example]:
         if self._examples is None:
-            self._examples = checked_rows(self.environment.examples())
+            self._examples = checked_rows(self.environment.examples(), self.environment)
         return list(islice(self._examples, count))
 
     async def play(self, ticket: Ticket, example: Example, session: ModelSession) -> PlayResult:

@@ -19,6 +19,7 @@ from scavenge.runtime.dispatcher import HeldLease, Waiting
 from scavenge.runtime.fleet import Fleet
 from scavenge.runtime.pool import Pool
 from scavenge.status import (
+    ImagesStatus,
     LeaseStatus,
     Picture,
     PoolPicture,
@@ -36,8 +37,10 @@ FRAMES_MOST = 1000
 NAME_CHARACTERS = 120
 
 
-def take_picture(fleet: Fleet, now: float, workers: Sequence[WorkersStatus] = ()) -> Picture:
-    """The full picture of a run now, with how its *workers* are doing."""
+def take_picture(
+    fleet: Fleet, now: float, workers: Sequence[WorkersStatus] = (), images: ImagesStatus | None = None
+) -> Picture:
+    """The full picture of a run now, with how its *workers* and its container *images* are doing."""
     status = fleet.status(now)
     pools = []
     leases_left, waiting_left = LEASES_MOST, WAITING_MOST
@@ -47,7 +50,7 @@ def take_picture(fleet: Fleet, now: float, workers: Sequence[WorkersStatus] = ()
         waiting_left -= len(pool.waiting)
         pools.append(pool)
     tasks, tasks_in_all = picture_tasks()
-    return Picture(tuple(pools), status.sources, status.network_down_s, tasks, tasks_in_all, tuple(workers))
+    return Picture(tuple(pools), status.sources, status.network_down_s, tasks, tasks_in_all, tuple(workers), images)
 
 
 def _pool_picture(pool: Pool, status: PoolStatus, leases_most: int, waiting_most: int, now: float) -> PoolPicture:

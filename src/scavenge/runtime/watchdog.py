@@ -22,7 +22,7 @@ from scavenge.events import EvalGaveUp, Event, Observer, Stalled, Warned
 from scavenge.runtime.fleet import Fleet
 from scavenge.runtime.picture import take_picture
 from scavenge.runtime.pool import Pool
-from scavenge.status import WorkersStatus
+from scavenge.status import ImagesStatus, Picture, WorkersStatus
 
 LONG_REPLY_S = 60.0
 """How long a request is under way before the bytes of its reply count."""
@@ -39,6 +39,8 @@ class Watchdog:
     emit: Observer = attrs.field(repr=False)
     workers: Callable[[], Sequence[WorkersStatus]] = tuple
     """How the workers of the run are doing."""
+    images: Callable[[], ImagesStatus | None] = lambda: None
+    """How the container images of the run are doing."""
     clock: QuietClock = attrs.field(factory=lambda: QuietClock(trio.current_time()))
     _heard_at: float = NEVER
     """The latest byte of a long reply that has counted."""
@@ -68,11 +70,14 @@ class Watchdog:
                 self._tell(quiet_s)
 
     def _tell(self, quiet_s: float) -> None:
-        picture = self._guarded(lambda: take_picture(self.fleet, trio.current_time(), self.workers()), None)
+        picture = self._guarded(self._picture, None)
         if picture is not None:
             self.emit(Stalled(quiet_s, picture))
         else:
             self.emit(Warned(f"nothing has come back for {quiet_s:.0f} s, and no picture can be taken of the run"))
+
+    def _picture(self) -> Picture:
+        return take_picture(self.fleet, trio.current_time(), self.workers(), self.images())
 
     def _guarded(self, see: Callable[[], T], otherwise: T) -> T:
         """What *see* sees; the first failure in a row is told."""
@@ -89,12 +94,15 @@ class Watchdog:
 
 @asynccontextmanager
 async def open_watchdog(
-    fleet: Fleet, emit: Observer, workers: Callable[[], Sequence[WorkersStatus]] = tuple
+    fleet: Fleet,
+    emit: Observer,
+    workers: Callable[[], Sequence[WorkersStatus]] = tuple,
+    images: Callable[[], ImagesStatus | None] = lambda: None,
 ) -> AsyncIterator[Watchdog]:
     """Watch a run while the block plays it, also while it unwinds. Leaving ends the watch and does not wait."""
     with single_error():
         async with trio.open_nursery() as watching:
-            watchdog = Watchdog(fleet, emit, workers)
+            watchdog = Watchdog(fleet, emit, workers, images)
             watching.start_soon(watchdog.run_watchdog, name="watchdog")
             try:
                 yield watchdog

@@ -49,7 +49,7 @@ class DatasetReader:
         return rows
 
     def _begin_at(self, skip: int) -> Iterator[Example]:
-        stream = checked_rows(self.environment.examples())
+        stream = checked_rows(self.environment.examples(), self.environment)
         deque(islice(stream, skip), maxlen=0)
         return stream
 

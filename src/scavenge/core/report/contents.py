@@ -52,7 +52,7 @@ def make_report(name: str, history: History, read: Read, summary: Mapping[str, o
         *plots.durations(history, view),
     )
     facts = (*_facts(history, view, far), *trouble, *_gone(history, read))
-    return Report(name, facts, tables, drawn, _moments(history.moments))
+    return Report(name, facts, (*tables, *history.images.tables()), drawn, _moments(history.moments))
 
 
 def _tables(summary: Mapping[str, object] | None) -> tuple[tuple[Table, ...], tuple[str, ...]]:

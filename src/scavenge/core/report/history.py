@@ -17,6 +17,7 @@ import attrs
 from scavenge.core.figures import duration
 from scavenge.core.report import readings
 from scavenge.core.report.endpoints import DRAINING, EndpointStories
+from scavenge.core.report.images import ImageStories
 from scavenge.core.report.noted import Moments, Noted, Times
 from scavenge.core.report.pools import ERROR, OK, PARTS, SERIES_BINS, EvalStory, Named, PoolStory
 from scavenge.core.report.readings import BadReading, Table
@@ -28,6 +29,8 @@ from scavenge.types import Busy, Failed, Lost, Misrouted, Ok, Rejected, TimedOut
 OUTCOMES = tuple(kind.name for kind in (Ok, Lost, Busy, Failed, Misrouted, Rejected, TimedOut))
 OTHER_OUTCOME = len(OUTCOMES)
 """The column of outcomes that are not known here."""
+IMAGES_TOLD = 10
+"""Images that no source gives are told one by one up to so many."""
 BRIEFEST_S = 0.001
 """Tokens are spread over so long at least."""
 Take: TypeAlias = "Callable[[History, Table, float], None]"
@@ -49,6 +52,7 @@ class History:
     evals: Named[EvalStory] = attrs.field(factory=lambda: Named(EvalStory))
     pools: Named[PoolStory] = attrs.field(factory=lambda: Named(PoolStory))
     endpoints: EndpointStories = attrs.field(factory=EndpointStories)
+    images: ImageStories = attrs.field(factory=ImageStories)
     outcomes: Bins = attrs.field(factory=lambda: Bins(OTHER_OUTCOME + 1, SERIES_BINS))
     """Attempts by outcome."""
     made_of: Bins = attrs.field(factory=lambda: Bins(1 + len(PARTS), SERIES_BINS))
@@ -140,6 +144,24 @@ class History:
         self.dropped += count
         self.moments.add(Noted(time, "events missing", f"{count} could not be written"))
 
+    # --- container images
+
+    def image_ready(self, table: Table, time: float) -> None:
+        """An image came."""
+        image, source = readings.name(table, "image"), readings.name(table, "source")
+        self.images.ready(image, source, readings.number(table, "seconds"), readings.count(table, "size_bytes"))
+
+    def image_trouble(self, table: Table, time: float) -> None:
+        """A delivery failed."""
+        self.images.trouble(readings.name(table, "source"), readings.name(table, "outcome"))
+
+    def image_failed(self, table: Table, time: float) -> None:
+        """No source gives an image. The first few are moments; thousands may fail alike."""
+        image, why = readings.name(table, "image"), readings.text(table, "why")
+        if self.images.failures < IMAGES_TOLD:
+            self.moments.add(Noted(time, "no image", f"{image}: {why}"))
+        self.images.failed(image, why)
+
     # --- rollouts and attempts
 
     def rollout_finished(self, table: Table, time: float) -> None:
@@ -228,6 +250,9 @@ TAKES: dict[str, Take] = {
     "NetworkLost": History.network_lost,
     "NetworkBack": History.network_back,
     "WorkerEnded": History.worker_ended,
+    "ImageReady": History.image_ready,
+    "ImageTrouble": History.image_trouble,
+    "ImageFailed": History.image_failed,
     "EventsDropped": History.events_dropped,
     "RolloutFinished": History.rollout_finished,
     "AttemptEnded": History.attempt_ended,

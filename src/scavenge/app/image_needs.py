@@ -1,0 +1,98 @@
+"""Which container images a file needs: an evaluation file's environments say it row by row, a list has one a line.
+
+Plays nothing and asks no endpoint; environments that live in workers are asked there.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from random import Random
+
+import trio
+
+from scavenge.app.hosts import HostPorts, make_hosts, worker_pools
+from scavenge.app.options import RunOptions, load
+from scavenge.app.parts import Parts, make_parts
+from scavenge.config.schema import EvalSettings
+from scavenge.core.images.reference import BadReference, canonical
+from scavenge.edge.threads import LimitedThreads
+from scavenge.environments.references import importable
+from scavenge.errors import ConfigError, Problem, UsageError
+from scavenge.events import Observer, Warned
+from scavenge.runtime.hosting import Host
+from scavenge.runtime.runner import CLOSE_WITHIN_S
+from scavenge.runtime.workerhost import open_workers
+from scavenge.types import Json
+
+ROWS_AT_ONCE = 1000
+READING_THREADS = 4
+
+
+def evaluation_in(file: Path) -> Parts | None:
+    """The parts of an evaluation file, by its ending ``.toml``; ``None`` for a list of references.
+
+    Raises :class:`scavenge.errors.ConfigError` and :class:`scavenge.errors.UsageError`.
+    """
+    return make_parts(load(file, RunOptions())) if file.suffix == ".toml" else None
+
+
+def references_in(file: Path) -> list[str]:
+    """The canonical names of the references in a text file, one a line; ``#`` begins a comment.
+
+    Raises :class:`scavenge.errors.ConfigError` with every line that has none, and :class:`scavenge.errors.UsageError`.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"{file}: cannot be read: {exc}; name an evaluation file, or a list of references") from exc
+    found, problems = [], []
+    for number, line in enumerate(lines, 1):
+        if text := line.partition("#")[0].strip():
+            try:
+                found.append(canonical(text))
+            except BadReference as exc:
+                problems.append(Problem(f"{file}: line {number}", str(exc)))
+    if problems:
+        raise ConfigError(problems)
+    return list(dict.fromkeys(found))
+
+
+async def images_of(parts: Parts, emit: Observer) -> list[str]:
+    """The images that the rows of the evaluations need, in their order, each once.
+
+    Raises :class:`scavenge.errors.EnvironmentBroken`. Rows that cannot be read are told. Cancelled, it leaves nothing.
+    """
+    found: dict[str, None] = {}
+    with tempfile.TemporaryDirectory() as logs, importable(parts.settings.base_dir):
+        ports = HostPorts(Path(logs), LimitedThreads(READING_THREADS), Random(), emit, _unheard)  # noqa: S311 - for jitter
+        hosts = make_hosts(parts, ports)
+        async with open_workers(worker_pools(hosts)):
+            for one, host in zip(parts.settings.evals, hosts, strict=True):
+                found.update(dict.fromkeys(await _images_of_rows(host, one, emit)))
+    return list(found)
+
+
+async def _images_of_rows(host: Host, one: EvalSettings, emit: Observer) -> list[str]:
+    found: dict[str, None] = {}
+    read = 0
+    await host.open()
+    try:
+        while (left := _left(one.num_examples, read)) and (rows := await host.read(left)):
+            read += len(rows)
+            for row in rows:
+                found.update(dict.fromkeys(row.images))
+                if row.error is not None:
+                    emit(Warned(f"eval {one.name!r}: example {row.id!r} cannot be played: {row.error}"))
+    finally:
+        with trio.move_on_after(CLOSE_WITHIN_S, shield=True):
+            await host.close()
+    return list(found)
+
+
+def _unheard(eval_name: str, identity: Json) -> None:
+    """What results depend on is of no use here."""
+
+
+def _left(wanted: int, read: int) -> int:
+    return ROWS_AT_ONCE if wanted < 0 else min(ROWS_AT_ONCE, wanted - read)
