@@ -42,7 +42,7 @@ def test_a_command_line_is_one_that_the_program_takes(line):
     found = COMMAND.fullmatch(line)
     assert found is not None
     program, arguments = PROGRAMS[found[1]], shlex.split(found[2])
-    if isinstance(program, click.Group):
+    while isinstance(program, click.Group):
         program = program.commands[arguments.pop(0)]
     context = program.make_context(program.name, arguments)
     file = context.params.get("file")
@@ -54,3 +54,4 @@ def test_the_commands_of_the_readme_and_of_the_tutorials_are_among_them():
     assert {"scavenge check eval.toml", "scavenge run examples/quickstart/eval.toml --dry-run"} <= lines
     assert {line for line in lines if line.startswith(".venv/bin/scavenge run")}
     assert {line for line in lines if line.startswith("python -m scavenge.testing.serve")}
+    assert {"scavenge images pull eval.toml", "scavenge images gc"} <= lines

@@ -14,7 +14,7 @@ import pytest
 from pages import blocks, keyed, read, section, words
 
 from scavenge import testing
-from scavenge.testing import SourceFault, check_admission_policy, check_endpoint_source
+from scavenge.testing import SourceFault, check_admission_policy, check_endpoint_source, check_image_store
 from scavenge.testing.source_answers import CLOSED_WITHIN_S
 
 REFERENCE = read("reference/testing.md")
@@ -60,9 +60,19 @@ def test_the_policy_that_authors_copy_passes_the_test_that_they_copy(monkeypatch
     check()
 
 
+async def test_the_image_store_that_authors_copy_passes_the_test_that_they_copy(tmp_path: Path, monkeypatch):
+    module("scavenge_drawer", "how-to/write-an-image-store.md", monkeypatch)
+    ((_, check),) = checks_of(blocks(read("how-to/write-an-image-store.md"), "python")[1]).items()
+    await check(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("check", "head"),
-    [(check_endpoint_source, "Endpoint sources"), (check_admission_policy, "Admission policies")],
+    [
+        (check_endpoint_source, "Endpoint sources"),
+        (check_admission_policy, "Admission policies"),
+        (check_image_store, "Image stores"),
+    ],
 )
 def test_every_argument_of_a_check_is_there_with_its_default(check, head):
     table = keyed(section(REFERENCE, head))

@@ -9,10 +9,12 @@ from scavenge.core.progress_view import ProgressView
 from scavenge.core.quiet import QUIET_AFTER_S
 from scavenge.core.stalled_text import stalled_line
 from scavenge.edge.lookout import BLOCKED_AFTER_S
-from scavenge.events import NetworkLost, PoolWaiting, SourceChanged, WorkersChanged
+from scavenge.events import ImagesChanged, NetworkLost, PoolWaiting, SourceChanged, WorkersChanged
 from scavenge.runtime.picture import LEASES_MOST, TASKS_MOST, WAITING_MOST
 from scavenge.status import (
+    DeliveryStatus,
     EndpointStatus,
+    ImagesStatus,
     LeaseStatus,
     Picture,
     PoolPicture,
@@ -33,7 +35,9 @@ def test_the_notes_of_the_progress_are_as_shown():
     view.on_event(NetworkLost(3, "no route to host"), 210.0)
     view.on_event(PoolWaiting(POOL, 0.0, f"{URL} is ejected (connection refused)"), 220.0)
     view.on_event(WorkersChanged(WorkersStatus("guessing", "starting", 0, 1, 1, 0, 8)), 243.0)
-    assert view.notes(250.0) == SHOWN[1:5]
+    coming = DeliveryStatus("docker.io/library/python:3.12", "docker.io", 540_000_000, 1_200_000_000, 47.0)
+    view.on_event(ImagesChanged(ImagesStatus("delivering", 50, 12, 0, 8, (coming,))), 202.0)
+    assert view.notes(250.0) == SHOWN[1:6]
 
 
 def test_the_line_of_the_log_is_as_shown():
@@ -50,7 +54,7 @@ def test_the_line_of_the_log_is_as_shown():
     )
     workers = WorkersStatus("guessing", "ready", 2, 0, 2, 15, 0)
     line = stalled_line(300.0, Picture((pool,), (), None, (), 0, (workers,)))
-    assert f"{line}; the full picture is in events.jsonl" == SHOWN[5]
+    assert f"{line}; the full picture is in events.jsonl" == SHOWN[6]
 
 
 def test_the_numbers_are_those_of_the_code():

@@ -12,6 +12,7 @@ from pages import keyed, read, section, words
 
 import scavenge.errors
 import scavenge.events
+import scavenge.plugin
 import scavenge.types
 import test_layers
 from scavenge.config.assemble import RUN_KEYS
@@ -36,6 +37,7 @@ def defaults(cls: type) -> dict[str, object]:
         default: object = field.default
         if isinstance(default, attrs.Factory):  # type: ignore[arg-type]  # a class at run time
             default = None if default.takes_self else default.factory()
+        default = list(default) if isinstance(default, tuple) else default
         found[field.name] = default.value if isinstance(default, ApiType) else default
     return found
 
@@ -81,7 +83,12 @@ def test_every_argument_of_chat_is_there_with_its_default():
 
 @pytest.mark.parametrize(
     ("head", "cls"),
-    [("`[order]`", OrderSettings), ("`[health]`", HealthSettings), ("`[workers]`", WorkerSettings)],
+    [
+        ("`[order]`", OrderSettings),
+        ("`[health]`", HealthSettings),
+        ("`[workers]`", WorkerSettings),
+        ("`[images]`", ImageSettings),
+    ],
 )
 def test_every_key_of_a_plain_table_is_there_with_its_default(head, cls):
     assert documented(keyed(section(FILE, head))) == defaults(cls)
@@ -103,9 +110,18 @@ def test_every_built_in_source_is_there_and_every_key_of_those_in_text_with_its_
         assert table == actual, name
 
 
-def test_what_has_no_effect_yet_is_named_whole():
-    told = {key: words(cells[0]) for key, cells in keyed(section(FILE, "What has no effect yet")).items()}
-    assert told == {"[images]": list(defaults(ImageSettings))}
+def test_every_built_in_image_store_is_there_and_every_key_with_its_default():
+    head, *parts = section(FILE, "`[[images.store]]`").split("\n### ")
+    kinds = {kind.name: kind.config for kind in BuiltinPlugin(pytest.fail).scavenge_image_stores()}
+    assert set(words(keyed(head)["type"][1])) == kinds.keys()
+    told = {part.splitlines()[0].strip("`"): documented(keyed(part)) for part in parts}
+    assert told == {name: defaults(config) for name, config in kinds.items()}
+
+
+def test_every_hook_is_there_with_its_signature():
+    hooks = {name: hook for name, hook in vars(scavenge.plugin).items() if hasattr(hook, "scavenge_spec")}
+    told = {name: cells[0] for name, cells in keyed(section(read("reference/plugins.md"), "Hooks")).items()}
+    assert told == {name: f"`() -> {hook.__annotations__['return']}`" for name, hook in hooks.items()}
 
 
 def test_every_key_of_an_endpoint_is_there_with_its_alias_and_default():

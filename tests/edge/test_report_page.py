@@ -94,6 +94,11 @@ def full(name: str, title: str = "run") -> Report:
     """A report in which everything that has a name or a text has this one."""
     lines = [began(), joined(0, name), health(1, "live", name, name), limit(1, 8, name, name, name), limit(1, 9)]
     lines += [sessions(2, 3, 4, 1e5, name), attempt(3, name, pool=name), attempt(4, A, "lost"), finished(6, name)]
+    lines += [event("ImageReady", 5, image=name, source=name, seconds=2.0, size_bytes=5)]
+    lines += [
+        event("ImageTrouble", 5, image=name, source=name, outcome=name),
+        event("ImageFailed", 5, image=name, why=name),
+    ]
     made = report(*lines, event("Warned", 5, message=name))
     return Report(title, (*made.facts, name), made.tables, made.plots, made.moments)
 
@@ -138,7 +143,11 @@ def test_without_plotly_the_way_to_get_it_is_told(monkeypatch):
 
 def test_every_event_of_the_log_is_told_or_left_out_on_purpose():
     names = set(scavenge.events.Event.split(" | ")) - {kind.__name__ for kind in UNWRITTEN}
-    assert names - TAKES.keys() == {"EvalSized", "LeasesRevoked", "WorkerStarting", "WorkerReady", "WorkersChanged"}
+    workers, images = (
+        {"WorkerStarting", "WorkerReady", "WorkersChanged"},
+        {"ImageFetching", "ImageReleased", "ImagesChanged"},
+    )
+    assert names - TAKES.keys() == {"EvalSized", "LeasesRevoked", *workers, *images}
     assert TAKES.keys() - names == {"EventsDropped"}
 
 
