@@ -41,10 +41,10 @@ from typing import TypeAlias
 
 import attrs
 import trio
+
 from fake_engine_usual import USUAL
 from fake_engine_wire import Call, Exchange, Gone, Torn
 from fake_images import AMD64, FakeImage
-
 from scavenge.core.images.reference import canonical
 from scavenge.images import Platform
 

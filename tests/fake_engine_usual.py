@@ -6,9 +6,9 @@ import uuid
 from typing import TYPE_CHECKING
 
 import attrs
+
 from fake_engine_wire import Call, Exchange
 from fake_images import FakeImage, docker_archive, images_in
-
 from scavenge.core.images.reference import canonical, familiar, parts
 
 if TYPE_CHECKING:

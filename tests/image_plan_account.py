@@ -28,7 +28,6 @@ class Item:
     """Whether it was listed or delivered, and not removed or found missing since."""
     distrusted: bool = False
     ours: bool = False
-    spared: bool = False
     in_engine: bool = False
     under_way: int | None = None
     removing: bool = False
@@ -62,7 +61,7 @@ class Account:
     def free(self) -> int | None:
         if self.capacity is None:
             return None
-        return self.capacity - SIZE * len(self.named(lambda item: item.ours and item.in_engine and not item.spared))
+        return self.capacity - SIZE * len(self.named(lambda item: item.ours and item.in_engine))
 
     def waits_for(self, name: str) -> bool:
         return any(name in images for images, _ in self.waiters.values())
@@ -125,7 +124,6 @@ class Account:
         item = self.items[image]
         assert not self.settings.keep
         assert item.ours
-        assert not item.spared
         assert not item.leases
         assert not item.removing
         assert item.under_way is None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from image_story import ImageStory, open_story
+
 from fake_engine import Fails, FakeImage, Refuses
-from image_story import open_story
 
 HUB = "docker.io/library"
 
@@ -65,17 +66,22 @@ EVAL = """
 endpoints_path = "endpoints.toml"
 elastic = true
 [[eval]]
-env_id = "boxes:Boxes"
+env_id = "MODULE:Boxes"
 endpoint_id = "pool"
 """
+
+
+def evaluation(story: ImageStory, keys: str = "", *, in_worker: bool = False) -> str:
+    """An evaluation file whose environment needs two images."""
+    module = story.module(ENVIRONMENT.format(in_worker=in_worker))
+    return str(story.write("eval.toml", EVAL.replace("MODULE", module) + keys))
 
 
 async def test_pull_and_list_take_an_evaluation_file_and_ask_its_environments(tmp_path: Path):
     for in_worker in (False, True):
         async with open_story(tmp_path) as story:
             story.engine.remote = {f"{HUB}/x:1": FakeImage(), f"{HUB}/y:1": FakeImage()}
-            story.write("boxes.py", ENVIRONMENT.format(in_worker=in_worker))
-            file = str(story.write("eval.toml", EVAL))
+            file = evaluation(story, in_worker=in_worker)
             listed = await story.scavenge("images", "list", file, "--json")
             assert listed.code == 1, listed.said
             assert [(row["image"], row["present"]) for row in json.loads(listed.out)] == [
@@ -106,16 +112,15 @@ async def test_images_are_packed_repacked_shipped_and_come_out_of_the_store_agai
         assert len(list((tmp_path / "again").glob("*.tar"))) == 2
 
         story.engine.images.clear()
-        story.write("boxes.py", ENVIRONMENT.format(in_worker=False))
         store = '[[images.store]]\ntype = "folder"\npath = "store"\n'
-        pulled = await story.scavenge("images", "pull", str(story.write("eval.toml", EVAL + store)))
+        pulled = await story.scavenge("images", "pull", evaluation(story, store))
         assert pulled.code == 0, pulled.said
         assert set(story.engine.images) == {f"{HUB}/x:1", f"{HUB}/y:1"}
         assert not story.engine.calls["pull"]
 
         story.engine.images.clear()
         shipments = '[images]\nshipments = ["again/*.tar"]\n'
-        pulled = await story.scavenge("images", "pull", str(story.write("eval.toml", EVAL + shipments)))
+        pulled = await story.scavenge("images", "pull", evaluation(story, shipments))
         assert pulled.code == 0, pulled.said
         assert set(story.engine.images) == {f"{HUB}/x:1", f"{HUB}/y:1"}
         assert not story.engine.calls["pull"]

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from fake_engine import FakeImage, Silent
 from image_story import ImageStory, open_story
 from run_kit import Folder, row
 from told_server import BOUND_S, Server
+
+from fake_engine import FakeImage, Silent
 
 HUB = "docker.io/library"
 ENVIRONMENT = """
@@ -44,8 +45,8 @@ def server() -> Iterator[Server]:
 def lay_out(story: ImageStory, server: Server, boxes: list[str], *, in_worker: bool = False, keys: str = "") -> Folder:
     folder = Folder(story.path)
     folder.list(row(server))
-    story.write("boxes.py", ENVIRONMENT.format(in_worker=in_worker, boxes=boxes))
-    folder.evaluation(keys, ['env_id = "boxes:Boxes"'])
+    module = story.module(ENVIRONMENT.format(in_worker=in_worker, boxes=boxes))
+    folder.evaluation(keys, [f'env_id = "{module}:Boxes"'])
     text = (story.path / "eval.toml").read_text().replace('env_id = "chat"\n', "")
     (story.path / "eval.toml").write_text(text.replace('env_args = { dataset = "data.jsonl" }\n', ""))
     return folder

@@ -6,7 +6,15 @@ import attrs
 import orjson
 import pytest
 
-from scavenge.core.check_report import CheckReport, EndpointFinding, Machine, endpoint_table, machine_line
+from scavenge.core.check_report import (
+    CheckReport,
+    EndpointFinding,
+    EngineFinding,
+    Machine,
+    endpoint_table,
+    engine_line,
+    machine_line,
+)
 from scavenge.core.health import EndpointHealth
 from scavenge.core.health_settings import HealthSettings
 from scavenge.core.limits.fixed import UNCAPPED_LIMIT, FixedSettings
@@ -132,3 +140,27 @@ def test_the_report_goes_into_json_with_its_verdict():
     (found,) = document["endpoints"]
     assert (found["outcome"], found["state"], found["source"]) == ("lost", "probing", FOUND.source)
     assert document["machine"]["descriptors"] == 1024
+
+
+def test_the_container_engine_is_told_with_its_room():
+    assert engine_line(EngineFinding("", "docker 20.10 for linux/amd64", 38 * 10**9, 5 * 10**9)) == (
+        "container engine: docker 20.10 for linux/amd64; 38 GB free on the disk of its images"
+    )
+    assert engine_line(EngineFinding("", "podman 4.3 for linux/arm64")) == (
+        "container engine: podman 4.3 for linux/arm64"
+    )
+    assert engine_line(EngineFinding("nobody listens")) == "container engine: none that answers"
+
+
+@pytest.mark.parametrize(
+    ("found", "warned"),
+    [
+        (EngineFinding("nobody listens; start it"), ["container images: nobody listens; start it"]),
+        (EngineFinding("", "docker", 10**9, 2 * 10**9), ["container images: docker has no room for another image"]),
+        (EngineFinding("", "docker", 2 * 10**9, 2 * 10**9), []),
+        (EngineFinding("", "docker"), []),
+    ],
+)
+def test_an_engine_that_can_take_no_image_is_warned_of(found, warned):
+    warnings = report(FOUND, engine=found).machine_warnings()
+    assert [warning.partition(": 1.0 GB")[0] for warning in warnings] == warned

@@ -187,6 +187,15 @@ def test_two_members_of_one_name_are_refused():
     assert refused(one("x") + one("./x") + END) == 'it has "x" twice'
 
 
+@pytest.mark.parametrize("kind", [b"L", b"K"])
+def test_names_are_held_so_long_ones_are_refused(kind: bytes):
+    def data(length: int) -> bytes:
+        return one("x", length, kind) + b"n" * length + padding(length) + one("x", 0, b"1", "y") + END
+
+    assert len(members(data(1024))) == 1
+    assert "more than 1024 characters" in refused(data(1025))
+
+
 def test_folders_may_come_twice():
     data = one("a/", 0, b"5") * 2 + one("a/x") + END
     assert [member.name for member in members(data)] == ["a/x"]

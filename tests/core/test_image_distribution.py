@@ -270,12 +270,6 @@ def test_the_manifest_of_a_platform_is_chosen(platforms: tuple[Platform, ...], w
     assert index.choose(wanted) == (None if place is None else blobs[place])
 
 
-def test_what_an_index_lacks_is_told_with_what_it_has():
-    listed = (Listed(Blob(A, 1), ARM64), Listed(Blob(B, 1), Platform("unknown", "unknown")), Listed(Blob(B, 1), None))
-    assert Index(A, listed).lacks(AMD64) == "no matching manifest for linux/amd64; there are: linux/arm64"
-    assert Index(A, ()).lacks(AMD64).endswith("there are: none")
-
-
 def test_a_variant_that_one_side_does_not_say_is_no_difference():
     v7 = Platform("linux", "arm", "v7")
     assert fits(ARM64_V8, ARM64)

@@ -155,6 +155,12 @@ def test_a_silence_of_the_engine_is_told_when_it_begins_and_when_it_is_over():
     ]
 
 
+def test_a_silence_of_the_engine_is_told_with_its_remedy():
+    why = f"the container engine does not answer: container engine at unix:///{'x' * 100}: no such socket; see its log"
+    (line,) = told(ImageLines(), ImagesChanged(attrs.evolve(SILENT, why=why)))
+    assert line.text == why
+
+
 def test_images_that_come_and_go_at_the_edge_of_the_disk_are_told_seldom():
     events = [ImagesChanged(one) for one in (FULL, FETCHING) * 100]
     assert len(told(ImageLines(), *events)) == 7

@@ -330,6 +330,99 @@ def test_an_image_on_which_the_engine_falls_silent_leaves_the_worker_to_others()
     assert first in ({"breaks-the-engine": 0}, {"good": 0})
 
 
+# --- for how long one waits
+
+
+def test_while_images_come_nobody_gives_up_whose_turn_has_not_come():
+    stage = Stage(workers=1, wait_timeout_s=100)
+    names = [f"image-{number}" for number in range(5)]
+    waiters = [stage.play(name) for name in names]
+    for name in names[:4]:
+        stage.pass_time(90)
+        stage.deliver(name)
+    assert list(stage.answered) == waiters[:4]
+    stage.pass_time(99)  # its turn has come
+    assert waiters[4] not in stage.answered
+    stage.pass_time(1)
+    why = "not there within wait_timeout = 100 s: being delivered from hub, 0 B so far"
+    assert stage.answered[waiters[4]] == Unavailable(why)
+
+
+def test_nobody_gives_up_behind_an_image_that_is_large_as_long_as_bytes_come():
+    stage = Stage(workers=1, wait_timeout_s=100)
+    first, second = stage.play("large"), stage.play("next")
+    for done_bytes in range(1, 6):
+        stage.pass_time(60)
+        stage.plan.progressed("large", Transferred(done_bytes))
+    assert list(stage.answered) == [first]
+    for _ in range(4):
+        stage.pass_time(60)
+        stage.plan.progressed("large", Transferred(5))
+    assert list(stage.answered) == [first, second]
+
+
+def test_when_no_image_comes_everybody_gives_up():
+    stage = Stage(workers=1, wait_timeout_s=100)
+    waiters = [stage.play("one"), stage.play("two"), stage.play("one", "three")]
+    stage.pass_time(99)
+    assert stage.answered == {}
+    stage.pass_time(1)
+    assert list(stage.answered) == waiters
+
+
+def test_what_others_get_does_not_prolong_the_wait_for_an_image_that_was_tried():
+    stage = Stage(workers=1, wait_timeout_s=100)
+    waiter = stage.play("bad", "later")
+    stage.end("bad", Broken("cut"))
+    stage.deliver("later")
+    stage.play("other")
+    stage.pass_time(98)
+    stage.deliver("other")
+    stage.pass_time(2)
+    assert stage.answered[waiter].why.startswith("not there within wait_timeout = 100 s")
+
+
+def test_one_image_that_was_tried_is_enough_for_the_wait_to_end():
+    stage = Stage(workers=1, wait_timeout_s=100)
+    stage.play("bad")
+    stage.end("bad", Broken("cut"))
+    stage.play("other")
+    waiter = stage.play("bad", "not-tried")
+    stage.pass_time(90)
+    stage.deliver("other")
+    assert stage.under_way == {"bad": 0}
+    stage.pass_time(10)
+    assert isinstance(stage.answered[waiter], Unavailable)
+
+
+def test_an_image_whose_turn_comes_late_has_the_whole_time():
+    stage = Stage(workers=1, wait_timeout_s=100)
+    stage.has = {"there"}
+    stage.play("other")
+    waiter = stage.play("there", "late")
+    stage.pass_time(95)
+    stage.end("other", Missing("no"))
+    stage.pass_time(99)
+    assert waiter not in stage.answered
+    stage.pass_time(1)
+    assert isinstance(stage.answered[waiter], Unavailable)
+
+
+def test_an_image_that_was_delivered_before_has_its_turn_anew():
+    stage = Stage(workers=1, wait_timeout_s=100)
+    stage.play("again")
+    stage.deliver("again")
+    stage.play("one")
+    stage.play("two")
+    stage.plan.missing("again", stage.now)
+    waiter = stage.wait("again")
+    for name in ("one", "two"):
+        stage.pass_time(90)
+        stage.deliver(name)
+    assert stage.under_way == {"again": 0}
+    assert waiter not in stage.answered
+
+
 # --- memory that was wrong
 
 

@@ -214,11 +214,10 @@ def test_what_somebody_else_brings_anew_is_not_ours_any_more():
     assert stage.plan.leftovers() == []
 
 
-def test_what_is_leased_or_needed_or_spared_stays():
-    stage = full_stage("leased", "needed", "spared", "waited-for")
+def test_what_is_leased_or_needed_stays():
+    stage = full_stage("leased", "needed", "waited-for")
     stage.plan.lease("leased")
     stage.register("needed")
-    stage.plan.spare("spared")
     other = stage.plan.wait_all(["waited-for", "needed"], stage.now)
     stage.plan.withdraw(other)
     stage.register("waited-for")
@@ -415,9 +414,8 @@ def test_where_nothing_else_helps_an_image_that_may_be_small_is_tried():
     stage.deliver("giant", 90)
     stage.register("small")
     assert stage.under_way == {}  # what plays will free its image
-    stage.plan.spare("giant")
     stage.over("giant")
-    stage.pass_time(10)
+    stage.removed("giant", InUse("another run needs it"))
     assert stage.under_way == {"small": 0}
     stage.register("another")
     assert stage.under_way == {"small": 0}
@@ -432,9 +430,7 @@ def test_what_a_dead_run_brought_is_ours_to_remove():
     stage.plan.adopt("left")
     stage.plan.adopt("needed")
     stage.plan.adopt("gone")
-    stage.plan.adopt("claimed")
-    stage.plan.spare("claimed")
-    stage.has = {"left", "needed", "claimed"}
+    stage.has = {"left", "needed"}
     stage.register("needed")
     stage.play("new")
     assert stage.removing == ["left"]
@@ -453,22 +449,52 @@ def test_at_the_end_all_that_was_brought_goes_whatever_is_needed():
     stage.play("two")
     stage.deliver("three")
     assert stage.plan.leftovers() == ["three", "one"]  # the last was cut off
-    stage.plan.spare("one")
-    assert stage.plan.leftovers() == ["three"]
     stage.plan.unlease("two")
-    assert stage.plan.leftovers() == ["two", "three"]
+    assert stage.plan.leftovers() == ["two", "three", "one"]
     for image in stage.plan.leftovers():
         stage.plan.removed(image, Removed(), stage.now)
-    assert stage.plan.leftovers() == []
+    assert stage.plan.leftovers() == ["one"]  # it may come until nobody delivers any more
 
 
-def test_what_is_spared_while_it_comes_is_not_ours():
-    stage = Stage()
-    stage.register("image")
-    stage.plan.spare("image")
-    stage.deliver("image")
+def test_what_was_there_before_is_not_ours_even_if_its_use_does_not_find_it():
+    stage = Stage(workers=2)
+    stage.has = {"listed"}
+    stage.register("listed")
+    stage.has.add("listed-later")
+    stage.pass_time(31)
+    stage.register("absent")
+    stage.register("listed-later")
+    for image in ("listed", "listed-later"):
+        assert stage.plan.is_theirs(image)
+        stage.plan.missing(image, stage.now)
+    stage.deliver("absent")
+    assert stage.under_way == {"listed": 0, "listed-later": 0}
+    assert stage.plan.leftovers() == ["absent"]
+    stage.deliver("listed")
+    stage.deliver("listed-later")
+    assert stage.plan.leftovers() == ["absent"]
+    assert stage.status.brought == 1
+
+
+def test_what_another_engine_has_is_not_ours_because_we_brought_it_to_the_last_one():
+    stage = full_stage("one", "two")
+    stage.plan.disown()
     assert stage.plan.leftovers() == []
     assert stage.status.brought == 0
+    stage.play("new")
+    assert stage.removing == []
+
+
+def test_what_was_there_before_and_is_gone_is_ours_when_it_is_delivered():
+    stage = Stage()
+    stage.has = {"image"}
+    stage.register("image")
+    stage.has = set()
+    stage.pass_time(31)
+    stage.register("another")
+    assert not stage.plan.is_theirs("image")
+    stage.deliver("image")
+    assert stage.plan.leftovers() == ["image", "another"]
 
 
 def test_an_image_that_was_brought_is_gone_and_is_to_be_had_nowhere_any_more_is_let_go():

@@ -136,11 +136,6 @@ class ImagePlanMachine(Account, RuleBasedStateMachine):
     def somebody_else_brings_or_removes(self, name, there):
         self.items[name].in_engine = there
 
-    @rule(name=st.sampled_from(NAMES))
-    def spare(self, name):
-        self.items[name].spared = True
-        self.plan.spare(name)
-
     # --- time
 
     @rule()
@@ -172,7 +167,7 @@ class ImagePlanMachine(Account, RuleBasedStateMachine):
     def what_is_left_at_the_end_is_ours(self):
         if not hasattr(self, "plan"):
             return
-        may_go = self.named(lambda item: (item.ours or item.under_way is not None) and not item.spared)
+        may_go = self.named(lambda item: item.ours or item.under_way is not None)
         left = self.plan.leftovers()
         assert set(left) <= set(may_go)
         assert not self.settings.keep or not left

@@ -171,18 +171,140 @@ def test_an_image_fails_only_once_somebody_needs_it():
     assert [type(event) for event in stage.told] == [ImageFailed]
 
 
-def test_a_source_that_breaks_is_tried_three_times_with_growing_pauses_and_then_the_next_one():
-    stage = Stage(("mirror", "hub"), workers=1)
+def test_a_source_that_breaks_is_tried_three_times_with_growing_pauses():
+    stage = Stage()
     stage.play("image")
     assert stage.end("image", Broken("cut")) == []
-    assert stage.told == [ImageTrouble("image", "mirror", "broken", "cut", 2)]
+    assert stage.told == [ImageTrouble("image", "hub", "broken", "cut", 2)]
     assert stage.pass_time(1.9) == []
     assert stage.pass_time(0.1) == [Deliver("image", 0)]
     assert stage.end("image", Broken("cut")) == []
     assert stage.pass_time(3.9) == []
     assert stage.pass_time(0.1) == [Deliver("image", 0)]
-    assert stage.end("image", Broken("cut")) == [Deliver("image", 1)]
+    assert stage.end("image", Broken("cut")) == []
     assert [event.retry_s for event in stage.told] == [4, 120]
+
+
+def test_when_a_source_breaks_the_next_one_is_tried_at_once_and_it_again_later():
+    stage = Stage(("shipments", "mirror", "hub"), workers=1)
+    stage.play("image")
+    assert stage.end("image", Broken("cut")) == [Deliver("image", 1)]
+    stage.now += 5  # the first has rested, and the last was not tried yet
+    assert stage.end("image", Broken("cut")) == [Deliver("image", 2)]
+    assert stage.end("image", Broken("cut")) == [Deliver("image", 0)]
+    assert stage.end("image", Broken("cut")) == []
+    assert [event.retry_s for event in stage.told] == [2, 2, 2, 4]
+    assert stage.pass_time(2) == [Deliver("image", 1)]
+    assert stage.end("image", Missing("no")) == [Deliver("image", 2)]
+    assert stage.end("image", Missing("no")) == []
+    assert stage.pass_time(1.9) == []
+    assert stage.pass_time(0.1) == [Deliver("image", 0)]
+
+
+def test_a_source_that_has_rested_is_tried_while_the_next_one_is_shut():
+    stage = Stage(("mirror", "hub"), list_ttl_s=1e9)
+    stage.play("image")
+    stage.end("image", Broken("cut"))
+    assert stage.end("image", Throttled("429", 600)) == []
+    assert stage.status.why == "hub: throttled: 429; tried again soon"
+    assert stage.pass_time(1.9) == []
+    assert stage.pass_time(0.1) == [Deliver("image", 0)]
+    stage.end("image", Missing("no"))
+    assert stage.status.why == "hub wants to be left alone for 10 min"
+
+
+def test_a_source_that_rests_when_the_image_comes_by_other_means_is_tried_again_at_once():
+    stage = Stage(("mirror", "hub"))
+    stage.play("image")
+    stage.end("image", Broken("cut"))
+    stage.deliver("image")
+    assert stage.plan.next_wake_at(stage.now) is None
+    stage.plan.unlease("image")
+    stage.plan.missing("image", stage.now)
+    stage.settle()
+    assert stage.under_way == {"image": 0}
+
+
+def test_an_image_whose_last_source_is_shut_while_it_rests_begins_a_new_round():
+    stage = Stage(("mirror", "hub"), list_ttl_s=1e9)
+    stage.play("image")
+    stage.end("image", Broken("cut"))
+    for pause in (2, 1, 3):
+        stage.end("image", Broken("cut"))
+        stage.pass_time(pause)
+    assert stage.under_way == {"image": 0}
+    stage.end("image", Broken("cut"))  # through at the mirror, and rests at the hub for another second
+    stage.plan.register("other", ("hub",), stage.now)
+    stage.settle()
+    stage.end("other", Throttled("429", 7_200))
+    assert stage.pass_time(1) == []
+    assert stage.pass_time(119.9) == []
+    assert stage.pass_time(0.1) == [Deliver("image", 0)]
+
+
+def test_the_last_source_is_heard_twice_before_its_image_is_unfit():
+    stage = Stage(("mirror", "hub"))
+    waiter = stage.play("image")
+    assert stage.end("image", Unfit("wrong digest")) == [Deliver("image", 1)]
+    assert stage.end("image", Unfit("wrong digest")) == []
+    assert [event.retry_s for event in stage.told] == [None, 2]
+    assert stage.pass_time(1.9) == []
+    assert stage.pass_time(0.1) == [Deliver("image", 1)]
+    stage.end("image", Unfit("wrong digest"))
+    why = "mirror: unfit: wrong digest; hub: unfit: wrong digest"
+    assert stage.answered == {waiter: Unavailable(why)}
+    assert [event for event in stage.told if isinstance(event, ImageFailed)] == [ImageFailed("image", why)]
+
+
+def test_the_last_source_is_heard_twice_again_after_it_has_delivered():
+    stage = Stage(attempts=1, list_ttl_s=1e9, random=FixedRandom(0.5))
+    stage.play("image")
+    stage.end("image", Unfit("wrong digest"))
+    assert stage.told[-1].retry_s == 90
+    assert stage.pass_time(90) == [Deliver("image", 0)]
+    stage.deliver("image")
+    stage.plan.missing("image", stage.now)
+    stage.settle()
+    stage.end("image", Unfit("wrong digest"))
+    assert stage.told[-1].retry_s == 90
+
+
+def test_a_source_whose_image_is_unfit_is_gone_while_another_may_be_tried_again():
+    stage = Stage(("mirror", "hub"), attempts=1, list_ttl_s=1e9)
+    stage.play("image")
+    stage.end("image", Broken("cut"))
+    assert stage.end("image", Unfit("wrong digest")) == []
+    assert [event.retry_s for event in stage.told] == [120, None]
+    assert stage.pass_time(119.9) == []
+    assert stage.pass_time(0.1) == [Deliver("image", 0)]
+
+
+def test_each_source_that_has_rested_is_tried_again_even_if_nothing_was_fetched_meanwhile():
+    stage = Stage(("mirror", "hub"), workers=1, list_ttl_s=1e9)
+    stage.play("image")
+    stage.end("image", Broken("cut"))
+    stage.now += 1
+    stage.end("image", Broken("cut"))
+    stage.plan.register("other", ("mirror",), stage.now)
+    stage.settle()
+    stage.pass_time(10)
+    assert stage.end("other", Throttled("429", 600)) == [Deliver("image", 1)]
+
+
+def test_a_source_that_breaks_when_its_lane_is_shut_is_asked_again_in_the_next_round():
+    stage = Stage(("mirror", "hub"), attempts=2, workers=2, list_ttl_s=1e9)
+    stage.plan.register("other", ("hub",), stage.now)
+    stage.play("image")
+    stage.end("image", Broken("cut"))
+    stage.end("image", Broken("cut"))
+    stage.pass_time(2)
+    stage.end("image", Broken("cut"))
+    assert stage.under_way == {"other": 0, "image": 1}
+    stage.end("other", Throttled("429", 7_200))
+    assert stage.end("image", Broken("cut")) == []
+    assert stage.told[-1].retry_s == 120
+    assert stage.pass_time(119.9) == []
+    assert stage.pass_time(0.1) == [Deliver("image", 0)]
 
 
 def test_pauses_are_spread_from_nothing_to_the_whole():
@@ -198,13 +320,14 @@ def test_when_all_sources_are_through_the_round_begins_again_after_the_longest_p
     stage.play("image")
     stage.end("image", Missing("no"))
     for _ in range(10):
-        for source in (1, 1, 2, 2):
-            assert stage.under_way == {"image": source}
-            stage.end("image", Broken("cut"))
-            stage.pass_time(2)
-        assert stage.under_way == {}
-        assert stage.told[-1].retry_s == 120
-        assert stage.pass_time(117.9) == []
+        assert stage.under_way == {"image": 1}
+        assert stage.end("image", Broken("cut")) == [Deliver("image", 2)]
+        assert stage.end("image", Broken("cut")) == []
+        assert stage.pass_time(2) == [Deliver("image", 1)]
+        assert stage.end("image", Broken("cut")) == [Deliver("image", 2)]
+        assert stage.end("image", Broken("cut")) == []
+        assert [event.retry_s for event in stage.told][-4:] == [2, 2, 120, 120]
+        assert stage.pass_time(119.9) == []
         assert stage.pass_time(0.1) == [Deliver("image", 1)]
 
 
@@ -304,11 +427,10 @@ def test_a_lane_that_throttles_is_left_alone_by_all_images_for_as_long_as_it_say
     stage.register("two", "three")
     assert stage.end("one", Throttled("429", retry_after_s=60)) == [Deliver("one", 1)]
     assert stage.told == [ImageTrouble("one", "mirror", "throttled", "429", 60)]
-    assert stage.end("two", Broken("cut")) == [Deliver("three", 1)]
-    assert told(stage.deliver("one"), Deliver) == []
-    assert stage.pass_time(2) == [Deliver("two", 1)]  # its next source meanwhile
+    assert stage.end("two", Broken("cut")) == [Deliver("two", 1)]
+    assert told(stage.deliver("one"), Deliver) == [Deliver("three", 1)]
     stage.register("four", "five")
-    stage.pass_time(57)
+    stage.pass_time(59)
     assert stage.deliver("two") == [Deliver("four", 1)]
     stage.pass_time(1)
     assert stage.deliver("three") == [Deliver("five", 0)]
@@ -503,3 +625,26 @@ def test_a_lane_is_crowded_by_many_who_come_and_go():
     assert len(line.entries) < 100
     assert stage.deliver("first") == [Deliver("second", 0)]
     assert stage.deliver("second") == [Deliver("third", 0)]
+
+
+def test_a_status_between_the_news_and_the_decision_says_what_the_news_is():
+    stage = Stage()
+    stage.play("image")
+    stage.play("other")
+    stage.end("other", Broken("cut"))
+    stage.plan.delivery_ended("image", Missing("no such tag"), stage.now)
+    assert "no such tag" in stage.plan.status(stage.now).why
+
+
+def test_an_image_that_somebody_else_brought_meanwhile_is_there_and_stays_theirs():
+    stage = Stage()
+    waiter = stage.play("image")
+    stage.has.add("image")
+    stage.plan.found("image")
+    stage.settle()
+    assert stage.answered[waiter] == Ready("present")
+    assert stage.plan.is_theirs("image")
+    stage.over("image")
+    assert stage.plan.leftovers() == []
+    with pytest.raises(ValueError, match="is not being delivered"):
+        stage.plan.found("image")

@@ -110,6 +110,7 @@ def test_a_name_is_completed_as_docker_completes_it(text: str, name: str | None)
         ("docker://python", "is a URL; leave docker:// away"),
         ("reg_istry.example/x", 'has a registry "reg_istry.example" that is no host'),
         ("host:port/x", 'has a registry "host:port" that is no host'),
+        ("h" * 256 + ".example/x", "that is no host"),
         ("p" * 248 + ":1", "path of more than 255 characters"),
         ("ghcr.io/" + "p" * 256, "path of more than 255 characters"),
     ],

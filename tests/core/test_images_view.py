@@ -245,7 +245,7 @@ def test_a_run_without_images_says_nothing_of_them():
 def test_a_silence_that_the_plan_tells_of_reads_well_wherever_it_is_shown():
     plan = ImagePlan(PlanSettings(), Random(1))
     plan.register(PYTHON, ["docker.io"], 0.0)
-    plan.wait(PYTHON, 0.0)
+    plan.wait_all([PYTHON], 0.0)
     plan.decide(0.0)
     plan.unlisted("/run/docker.sock: refused", 1.0)
     status = plan.status(1.0)

@@ -81,7 +81,7 @@ def test_the_numbers_are_those_of_the_code():
     assert runner.IMAGE_RETRIES == 2
     assert "plays the rollout again, twice at most" in WHY
     assert f"or {plan.SHUT_FIRST_S / 60:g} minutes, and longer each time" in WHY
-    assert f"is tried up to {WORDS_FOR[settings.attempts]} times" in WHY
+    assert f"up to {WORDS_FOR[settings.attempts]} tries a round" in WHY
     assert f"waited for `wait_timeout` seconds ({ImageSettings().wait_timeout:g})" in WHY
     whole, stopped = imagepool.RELEASE_WITHIN_S, imagepool.STOPPED_RELEASE_WITHIN_S
     assert f"(in {WORDS_FOR[whole]} at most; in {WORDS_FOR[stopped]} seconds" in WHY

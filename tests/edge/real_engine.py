@@ -85,6 +85,11 @@ PRODUCTS = [pytest.param(product, marks=needs_engine(product)) for product in PR
 """For fixtures: each test runs with either engine."""
 
 
+def only_on(product: str) -> pytest.MarkDecorator:
+    """The mark of tests of ``real_engine`` that say the same, or nothing, of the other product."""
+    return pytest.mark.parametrize("real_engine", [pytest.param(product, marks=needs_engine(product))], indirect=True)
+
+
 def listens(address: str) -> bool:
     """Whether somebody takes connections at an address, as ``DOCKER_HOST`` has it."""
     with socket.socket(socket.AF_UNIX) as probe:

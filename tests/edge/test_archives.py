@@ -6,6 +6,7 @@ import gzip
 import os
 import random
 import sys
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -15,11 +16,11 @@ import zstandard
 
 from archive_kit import Made, digest_of, new_docker, oci, old_docker, packed, reading
 from scavenge.core.images.archive import read_archive
-from scavenge.core.images.archive_values import ArchiveEntry, BadArchive
+from scavenge.core.images.archive_values import Archive, ArchiveEntry, BadArchive
 from scavenge.core.images.archive_writing import header
 from scavenge.edge.images.archive_copy import Copied, CorruptArchive, Spoilt, Wanted, copy_images
-from scavenge.edge.images.archive_file import ArchiveFile
-from scavenge.edge.images.archives import FileChanged, open_one_image, read_images
+from scavenge.edge.images.archive_file import ArchiveFile, FileKey, read_file
+from scavenge.edge.images.archives import FileChanged, open_one_image
 from scavenge.edge.images.inflating import PIECE_BYTES, BadCompression, CannotInflate, Inflater
 from scavenge.edge.threads import LimitedThreads
 
@@ -42,8 +43,12 @@ def kept(folder: Path, data: bytes, pack: str = "") -> Path:
     return path
 
 
+async def in_thread(path: Path) -> tuple[FileKey, Archive]:
+    return await LimitedThreads(1).run(partial(read_file, path, trio.from_thread.check_cancelled))
+
+
 async def entry_of(path: Path, name: str = NAME) -> ArchiveEntry:
-    _, archive = await read_images(path, LimitedThreads(1))
+    _, archive = await in_thread(path)
     (entry,) = [entry for entry in archive.entries if name in entry.names]
     return entry
 
@@ -147,7 +152,7 @@ async def test_a_file_that_ends_early_is_told(tmp_path: Path):
 
 async def test_a_file_that_is_another_now_is_not_read(tmp_path: Path):
     path = kept(tmp_path, old_docker([ONE]))
-    key, archive = await read_images(path, LimitedThreads(1))
+    key, archive = await in_thread(path)
     path.write_bytes(old_docker([ONE, TWO]))
     with pytest.raises(FileChanged):
         async with open_one_image(path, archive.entries[0], NAME, LimitedThreads(1), key):
@@ -198,14 +203,14 @@ async def test_reading_a_compressed_file_can_be_cancelled(tmp_path: Path):
     zeroes = gzip.compress(bytes(16 * 2**20), 1)
     path.write_bytes(gzip.compress(header("layer.tar", 2**34)) + zeroes * 200)
     with trio.move_on_after(0.02) as scope:
-        await read_images(path, LimitedThreads(1))
+        await in_thread(path)
     assert scope.cancelled_caught
 
 
 @pytest.mark.parametrize("size", [0, 1, 5])
 async def test_a_file_that_is_too_short_for_anything_is_refused(tmp_path: Path, size: int):
     with pytest.raises(BadArchive):
-        await read_images(kept(tmp_path, b"\x1f" * size), LimitedThreads(1))
+        await in_thread(kept(tmp_path, b"\x1f" * size))
 
 
 async def test_a_compressed_file_whose_end_is_lacking_is_refused_though_its_tar_is_whole(tmp_path: Path):
@@ -215,18 +220,18 @@ async def test_a_compressed_file_whose_end_is_lacking_is_refused_though_its_tar_
     path = tmp_path / "images.tar.gz"
     path.write_bytes(packed(tar, "gzip")[:-1])
     with pytest.raises(BadArchive, match="cut short"):
-        await read_images(path, LimitedThreads(1))
+        await in_thread(path)
 
 
 async def test_a_file_that_is_not_there_or_cannot_be_inflated_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(FileNotFoundError):
-        await read_images(tmp_path / "absent.tar", LimitedThreads(1))
+        await in_thread(tmp_path / "absent.tar")
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(CannotInflate, match=r"pip install 'scavenge\[images\]'"):
-        await read_images(kept(tmp_path, old_docker([ONE]), "zstd"), LimitedThreads(1))
+        await in_thread(kept(tmp_path, old_docker([ONE]), "zstd"))
     with pytest.raises(CannotInflate, match="compressed by xz, which is not read"):
-        await read_images(kept(tmp_path, b"\xfd7zXZ\0" + bytes(1000)), LimitedThreads(1))
+        await in_thread(kept(tmp_path, b"\xfd7zXZ\0" + bytes(1000)))
     assert len(os.listdir("/proc/self/fd")) == before
 
 

@@ -107,6 +107,16 @@ async def test_a_full_disk_leaves_nothing_half(tmp_path: Path, source: Path, mon
     assert list((tmp_path / "store").iterdir()) == []
 
 
+async def test_what_a_killed_process_left_is_removed_when_it_is_a_day_old(tmp_path: Path, source: Path):
+    names = [".a.tar.00000000.part", ".a.tar.11111111.part", ".b.tar.00000000.part"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"half")
+    for name in names[::2]:
+        os.utime(tmp_path / name, (0, 0))
+    await FolderFiles(tmp_path).put_file("a.tar", str(source), unheard)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.tar", "source", *names[1:]}
+
+
 async def test_a_file_is_on_disk_before_it_has_its_name(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch):
     seen: list[str] = []
     real: Callable[[int], None] = os.fsync

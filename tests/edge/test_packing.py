@@ -21,16 +21,15 @@ from pathlib import Path
 import pytest
 import trio
 from engine_kit import DIGEST, engine_and_client, ignore
-from fake_engine import Cut, FakeEngine, Raw, Refuses
-from fake_images import FakeImage, docker_archive
 
 from archive_kit import Made, digest_of, new_docker, oci, old_docker, packed
+from fake_engine import Cut, FakeEngine, Raw, Refuses
+from fake_images import FakeImage, docker_archive
 from scavenge.core.images.layout import parse_record, record_name
 from scavenge.edge.images import packed_folder, packing
-from scavenge.edge.images.archives import read_images
+from scavenge.edge.images.archive_file import read_file
 from scavenge.edge.images.engine import HttpEngine
 from scavenge.edge.images.packing import Repacked, pack, repack
-from scavenge.edge.threads import LimitedThreads
 from scavenge.errors import EngineError, ImageUnavailable, StoreError
 from scavenge.images import ImageRecord, Platform, Transferred
 from scavenge.runtime.ports import Report
@@ -52,12 +51,12 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
-async def check(folder: Path, record: ImageRecord) -> None:
+def check(folder: Path, record: ImageRecord) -> None:
     """That a packed image is what its record says, and that nothing else is found in it."""
     data = (folder / record.archive).read_bytes()
     assert (len(data), sha256(data).hexdigest()) == (record.size_bytes, record.sha256)
     assert parse_record((folder / record_name(record.image, record.platform)).read_bytes()) == record
-    _, archive = await read_images(folder / record.archive, LimitedThreads(1))
+    _, archive = read_file(folder / record.archive)
     (entry,) = archive.entries
     assert record.image in entry.names
     assert (entry.config_digest, entry.diff_ids, entry.platform) == (
@@ -72,7 +71,7 @@ async def test_an_image_of_the_engine_is_packed_with_its_record(tmp_path: Path, 
     told: list[Transferred] = []
     async with open_world(podman=podman) as (_, client):
         record = await pack(client, X, tmp_path / "new" / "folder", told.append)
-    await check(tmp_path / "new" / "folder", record)
+    check(tmp_path / "new" / "folder", record)
     assert (record.image, record.platform, record.diff_ids) == (X, AMD64, BIG.diff_ids)
     assert len(names(tmp_path / "new" / "folder")) == 2
     assert told[-1].done_bytes == told[-1].total_bytes > 2 * record.size_bytes - 10_000  # it is saved, and copied
@@ -106,7 +105,7 @@ async def test_an_image_whose_tar_is_not_whole_is_packed_again(tmp_path: Path, h
             (tmp_path / record.archive).unlink()
         else:
             (tmp_path / record_name(X, AMD64)).write_bytes(b"{}")
-        await check(tmp_path, await pack(client, X, tmp_path, ignore))
+        check(tmp_path, await pack(client, X, tmp_path, ignore))
         assert engine.calls["save"] == 2
 
 
@@ -115,7 +114,7 @@ async def test_an_image_that_is_another_now_takes_the_place_of_the_old_one(tmp_p
         before = await pack(client, X, tmp_path, ignore)
         engine.images[X] = FakeImage((b"new",))
         after = await pack(client, X, tmp_path, ignore)
-    await check(tmp_path, after)
+    check(tmp_path, after)
     assert names(tmp_path) == sorted([after.archive, record_name(X, AMD64)])
     assert before.archive != after.archive
 
@@ -260,7 +259,7 @@ async def test_a_part_that_a_dead_process_left_is_written_anew(tmp_path: Path):
     part = tmp_path / record_name(X, AMD64).replace(".json", ".tar.part")
     part.write_bytes(b"left" * 10**6)
     async with open_world() as (_, client):
-        await check(tmp_path, await pack(client, X, tmp_path, ignore))
+        check(tmp_path, await pack(client, X, tmp_path, ignore))
     assert len(names(tmp_path)) == 2
 
 
@@ -270,7 +269,7 @@ async def test_a_folder_without_locks_will_do(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(packed_folder.fcntl, "flock", unsupported)
     async with open_world() as (_, client):
-        await check(tmp_path, await pack(client, X, tmp_path, ignore))
+        check(tmp_path, await pack(client, X, tmp_path, ignore))
 
 
 async def test_a_part_that_got_its_name_meanwhile_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -284,7 +283,7 @@ async def test_a_part_that_got_its_name_meanwhile_is_not_taken(tmp_path: Path, m
 
     monkeypatch.setattr(packed_folder.fcntl, "flock", renamed_first)
     async with open_world() as (_, client):
-        await check(tmp_path, await pack(client, X, tmp_path, ignore))
+        check(tmp_path, await pack(client, X, tmp_path, ignore))
     assert (tmp_path / "finished.tar").read_bytes() == b""
 
 
@@ -294,7 +293,7 @@ async def test_a_part_that_got_its_name_meanwhile_is_not_taken(tmp_path: Path, m
 async def repacked(folder: Path, *tars: Path) -> Repacked:
     found = await repack(tars, folder, ignore)
     for record in found.records:
-        await check(folder, record)
+        check(folder, record)
     return found
 
 

@@ -9,6 +9,7 @@ import httpx
 import pytest
 import trio
 from real_client import new_path, push
+from real_engine import only_on
 from real_images import Pusher, make_archive, make_image, needs_shell, verified_images
 from real_registry import Faults, needs_registry, open_proxy
 
@@ -23,8 +24,6 @@ pytestmark = [needs_registry, needs_shell]
 LARGE_BYTES = 400_000
 BOUND_S = 30.0
 """How long an image may take to come."""
-NAMES = {"docker": 500, "podman": 50}
-"""How many of SWE-bench Verified's images an engine has in the test of them; Podman takes each name in as an image."""
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +35,10 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """What breaks is tried again at once."""
+    """What breaks is tried again at once, and so is an engine that says nothing."""
     monkeypatch.setattr("scavenge.core.images.plan_trial.BROKEN_FIRST_S", 0.05)
+    for module in ("plan_trial", "plan_engine"):
+        monkeypatch.setattr(f"scavenge.core.images.{module}.ENGINE_FIRST_S", 0.1)
 
 
 @asynccontextmanager
@@ -124,18 +125,17 @@ async def test_an_image_that_nobody_has_is_told_with_what_each_source_said(real_
     assert [event.image for event in of_kind(events, ImageFailed)] == [image]
 
 
+@only_on("docker")  # Podman waits by itself
 async def test_a_mirror_that_has_enough_of_us_is_left_alone_as_long_as_it_says(real_engine, real_registry):
     image = on_hub(real_registry)
     events = []
-    is_podman = real_engine.product == "podman"  # which waits by itself
-    faults = Faults("/manifests/", answer=429, retry_after="1", times=1 if is_podman else 3)
+    faults = Faults("/manifests/", answer=429, retry_after="1", times=3)
     with open_proxy(real_registry, faults) as address:
         async with pool_on(real_engine, events, address) as pool:
             await use(pool, image)
     throttled = [event for event in of_kind(events, ImageTrouble) if event.source == address]
-    if not is_podman:
-        assert [event.outcome for event in throttled] == ["throttled"]
-        assert 0.5 <= throttled[0].retry_s <= 1.5
+    assert [event.outcome for event in throttled] == ["throttled"]
+    assert 0.5 <= throttled[0].retry_s <= 1.5
     assert [event.image for event in of_kind(events, ImageReady)] == [image]
 
 
@@ -157,7 +157,8 @@ async def test_a_full_disk_is_made_room_on_with_what_nobody_needs_any_more(real_
     assert (ready, released) == ([first, second], [first, second])
 
 
-async def test_an_engine_that_dies_during_a_pull_delivers_when_it_is_back(real_engine, real_registry):
+@only_on("podman")  # the pool knows no difference
+async def test_an_engine_that_dies_during_a_pull_delivers_when_it_is_back(real_engine, real_registry, impatient):
     image = on_hub(real_registry, own_bytes=LARGE_BYTES)
     events = []
     faults = Faults(hold_after=LARGE_BYTES // 2)
@@ -171,10 +172,10 @@ async def test_an_engine_that_dies_during_a_pull_delivers_when_it_is_back(real_e
     assert [event.image for event in of_kind(events, ImageReady)] == [image]
 
 
+@only_on("docker")  # Podman takes each name in as an image
 async def test_of_the_images_of_a_benchmark_only_those_that_are_absent_are_fetched(real_engine, real_registry):
     names = [f"docker.io/{name}" for name in verified_images()]
-    there, absent = names[: NAMES[real_engine.product]], names[-3:]
-    there = [name for name in there if name not in absent]
+    there, absent = names[:-3], names[-3:]
     load(real_engine, *there)
     listed_before = real_engine.calls("GET", "images/json")
     events = []

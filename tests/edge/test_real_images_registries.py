@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 import trio
-from real_client import HERE, ignore, new_path, open_client, pull, push
+from real_client import ignore, new_path, open_client, pull, push
 from real_images import needs_shell
 from real_registry import PASSWORD, USER, Faults, needs_registry, open_proxy
 
@@ -22,8 +22,10 @@ from scavenge.edge.images.credentials import Credentials
 from scavenge.edge.images.packing import pack
 from scavenge.edge.images.registry_advice import Advice
 from scavenge.edge.images.registry_client import Registries, Registry, open_registries
+from scavenge.edge.images.registry_download import open_blob
 from scavenge.edge.images.registry_source import MirrorSource, OriginSource
 from scavenge.edge.images.registry_store import RegistryStore
+from scavenge.edge.images.registry_upload import has_blob
 from scavenge.edge.images.registry_wire import RegistryFault
 from scavenge.edge.images.shipping import Shipped, Shipper
 from scavenge.edge.images.store_source import StoreSource
@@ -59,7 +61,7 @@ async def put(registry: Registry, path: str, data: bytes, kind: str = "", source
 
 
 async def read(registry: Registry, path: str, digest: str, start: int = 0) -> bytes:
-    async with registry.open_blob(path, digest, start) as pieces:
+    async with open_blob(registry.requests, path, digest, start) as pieces:
         return b"".join([piece async for piece in pieces])
 
 
@@ -72,19 +74,19 @@ async def test_what_is_put_into_a_registry_comes_back(real_registry, tmp_path, s
         empty = await put(registry, path, b"", OCI_LAYER)
         assert await read(registry, path, layer.digest) == DATA
         assert await read(registry, path, layer.digest, 1000) == DATA[1000:]
-        assert not await registry.has_blob(other, layer.digest)
+        assert not await has_blob(registry.requests, other, layer.digest)
         await put(registry, other, DATA, source=path)
-        assert await registry.has_blob(other, layer.digest)
+        assert await has_blob(registry.requests, other, layer.digest)
         for number in range(12):
             data = manifest_json(config, [layer, empty], {"number": str(number)})
             await registry.put_manifest(path, f"v{number:02}", data, OCI_MANIFEST)
-        found = await registry.manifest(f"{real_registry.address}/{path}:v11", HERE)
+        found = await registry.document(path, "v11")
         assert found.data == data
         assert (await registry.head(f"{real_registry.address}/{path}:v11")).digest == found.digest
         assert sorted(await registry.tags(path)) == [f"v{number:02}" for number in range(12)]
-        for absent in (f"{path}:none", f"{path}@{digest_of(b'none')}", f"{new_path()}:1"):
+        for repository, absent in ((path, "none"), (path, digest_of(b"none")), (new_path(), "1")):
             with pytest.raises(RegistryFault) as caught:
-                await registry.manifest(f"{real_registry.address}/{absent}", HERE)
+                await registry.document(repository, absent)
             assert isinstance(caught.value.end, Missing)
 
 

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from llama_server import free_port
 from real_client import new_path, push
-from real_engine import RealEngine
+from real_engine import RealEngine, only_on
 from real_images import make_archive, make_image, needs_shell
 from real_registry import LEASH, Faults, needs_registry, open_proxy
 
@@ -141,6 +141,7 @@ def killed(real_engine, real_registry, server, tmp_path):
         yield runs, (there, first, second), mirror
 
 
+@only_on("docker")
 def test_what_a_killed_run_brought_is_removed_by_hand(killed):
     runs, (there, *images), mirror = killed
     runs.run("images", "gc", "--engine", runs.engine.address)
@@ -149,6 +150,7 @@ def test_what_a_killed_run_brought_is_removed_by_hand(killed):
     assert not [name for name in runs.engine.names() if name.startswith(mirror)]
 
 
+@only_on("podman")
 def test_the_next_run_goes_on_and_removes_what_the_killed_one_brought_too(killed):
     runs, (there, *images), mirror = killed
     runs.run("run", "eval.toml", "--no-progress")

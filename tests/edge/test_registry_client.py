@@ -15,7 +15,6 @@ import attrs
 import pytest
 import trio
 import trustme
-from fake_images import AMD64, ARM64, FakeImage, digest_of
 from fake_registry import (
     Cut,
     FakeRegistry,
@@ -29,12 +28,15 @@ from fake_registry import (
     open_fake_registry,
 )
 
+from fake_images import FakeImage, digest_of
 from scavenge.core.images.dockerauth import Auth
 from scavenge.core.images.manifests import DOCKER_MANIFEST, OCI_MANIFEST, Blob, manifest_json
-from scavenge.edge.images import registry_requests, registry_upload, registry_wire
+from scavenge.edge.images import registry_requests, registry_retries, registry_upload, registry_wire
 from scavenge.edge.images.registry_client import Registries, Registry, open_registries
+from scavenge.edge.images.registry_download import open_blob
+from scavenge.edge.images.registry_upload import has_blob
 from scavenge.edge.images.registry_wire import RegistryFault, is_here
-from scavenge.images import Broken, Denied, Missing, Platform, Throttled, Transferred, Unfit
+from scavenge.images import Broken, Denied, Missing, Throttled, Transferred, Unfit
 
 T = TypeVar("T")
 DATA = bytes(range(256)) * 1000
@@ -66,7 +68,7 @@ async def registries(auth: Auth | None = None) -> AsyncIterator[Registries]:
 
 
 async def read(registry: Registry, digest: str, start: int = 0, path: str = "a/b") -> bytes:
-    async with registry.open_blob(path, digest, start) as pieces:
+    async with open_blob(registry.requests, path, digest, start) as pieces:
         return b"".join([piece async for piece in pieces])
 
 
@@ -83,23 +85,10 @@ async def test_a_manifest_of_either_kind_is_read(kind: str, media_type: str):
         image = FakeImage((b"one", b"two"))
         digest = fake.add("a/b:1", image, kind=kind)
         async with client(fake) as registry:
-            found = await registry.manifest(name(fake), AMD64)
+            found = await registry.document("a/b", "1")
             assert (found.digest, found.media_type, len(found.layers)) == (digest, media_type, 2)
             assert await registry.read_blob("a/b", found.config) == image.config
             assert (await registry.head(name(fake))).digest == digest
-
-
-async def test_the_manifest_for_the_platform_is_chosen_out_of_an_index():
-    with open_fake_registry() as fake:
-        arm = FakeImage((b"arm",), Platform("linux", "arm64", "v8"))
-        fake.add_index("a/b:1", FakeImage((b"amd",)), arm)
-        async with client(fake) as registry:
-            found = await registry.manifest(name(fake), ARM64)
-            assert found.config.digest == digest_of(arm.config)
-            with pytest.raises(RegistryFault, match="no matching manifest for linux/s390x") as caught:
-                await registry.manifest(name(fake), Platform("linux", "s390x"))
-            assert isinstance(caught.value.end, Unfit)
-            assert "linux/amd64, linux/arm64/v8" in str(caught.value)
 
 
 async def test_a_manifest_that_is_not_the_one_of_its_digest_is_refused():
@@ -108,9 +97,9 @@ async def test_a_manifest_that_is_not_the_one_of_its_digest_is_refused():
         other = json.dumps({"schemaVersion": 2, "layers": [], "config": {}}).encode()
         fake.script("GET", "/manifests/", Wrong(other), Wrong(other))
         async with client(fake) as registry:
-            for asked in (name(fake), f"{fake.host}/a/b@{digest}"):
+            for asked in ("1", digest):
                 with pytest.raises(RegistryFault, match="another digest") as caught:
-                    await registry.manifest(asked, AMD64)
+                    await registry.document("a/b", asked)
                 assert isinstance(caught.value.end, Unfit)
 
 
@@ -126,7 +115,7 @@ async def test_what_is_no_image_is_unfit(document: bytes, why: str):
         fake.manifest("a/b", "1", "application/json", document)
         async with client(fake) as registry:
             with pytest.raises(RegistryFault, match=why) as caught:
-                await registry.manifest(name(fake), AMD64)
+                await registry.document("a/b", "1")
             assert isinstance(caught.value.end, Unfit)
 
 
@@ -135,7 +124,7 @@ async def test_a_manifest_that_never_ends_is_not_read_on():
         fake.manifest("a/b", "1", OCI_MANIFEST, b" " * (5 * 2**20))
         async with client(fake) as registry:
             with pytest.raises(RegistryFault, match="more than 4194304 bytes"):
-                await registry.manifest(name(fake), AMD64)
+                await registry.document("a/b", "1")
 
 
 async def test_tags_are_read_page_by_page_and_not_for_ever():
@@ -175,7 +164,7 @@ async def test_a_refusal_has_its_end(refusal: Refuse, kind: type, after_s: float
         fake.script("GET", "/manifests/", refusal)
         async with client(fake) as registry:
             with pytest.raises(RegistryFault) as caught:
-                await registry.manifest(name(fake), AMD64)
+                await registry.document("a/b", "1")
         assert isinstance(caught.value.end, kind)
         assert str(caught.value).startswith(fake.host)
         if isinstance(caught.value.end, Throttled):
@@ -188,7 +177,7 @@ async def test_a_registry_that_is_not_there_is_broken():
     async with registries() as them:
         registry = await them.of(host)
         with pytest.raises(RegistryFault, match="refused") as caught:
-            await registry.manifest(f"{host}/a/b:1", AMD64)
+            await registry.document("a/b", "1")
     assert isinstance(caught.value.end, Broken)
 
 
@@ -198,7 +187,7 @@ async def test_a_registry_that_says_nothing_is_given_up(monkeypatch: pytest.Monk
         fake.script("GET", "/manifests/", Silent())
         async with client(fake) as registry:
             with pytest.raises(RegistryFault, match="no whole answer within"):
-                await registry.manifest(name(fake), AMD64)
+                await registry.document("a/b", "1")
 
 
 async def test_nothing_is_followed_to_plain_http_elsewhere():
@@ -243,7 +232,7 @@ async def test_a_registry_elsewhere_is_spoken_to_by_https_only(monkeypatch: pyte
         for host in ("registry.example:5000", "docker.io"):
             registry = await them.of(host)
             with pytest.raises(RegistryFault):
-                await registry.manifest(f"{host}/library/x:1", AMD64)
+                await registry.document("library/x", "1")
     assert sent == [
         "https://registry.example:5000/v2/library/x/manifests/1",
         "https://registry-1.docker.io/v2/library/x/manifests/1",
@@ -259,11 +248,11 @@ async def test_https_is_spoken_here_where_it_is_taken(
         fake.add("a/b:1", FakeImage())
         async with client(fake) as registry:
             with pytest.raises(RegistryFault, match=r"certificate is not trusted.*SSL_CERT_FILE"):
-                await registry.manifest(name(fake), AMD64)
+                await registry.document("a/b", "1")
         assert fake.count("GET") == 0
         monkeypatch.setattr(registry_wire, "shared_context", lambda: trusting)
         async with client(fake) as registry:
-            await registry.manifest(name(fake), AMD64)
+            await registry.document("a/b", "1")
 
 
 async def test_a_proxy_that_cannot_be_used_is_told(monkeypatch: pytest.MonkeyPatch):
@@ -273,7 +262,7 @@ async def test_a_proxy_that_cannot_be_used_is_told(monkeypatch: pytest.MonkeyPat
             await them.of("registry.example")
         with open_fake_registry() as fake:  # what is here is asked without one
             fake.add("a/b:1", FakeImage())
-            await (await them.of(fake.host)).manifest(name(fake), AMD64)
+            await (await them.of(fake.host)).document("a/b", "1")
 
 
 # --- who may
@@ -288,8 +277,8 @@ async def test_a_password_opens_a_registry_and_is_sent_only_when_asked_for():
         fake.add("a/b:1", FakeImage())
         fake.auth, fake.users = "basic", {"u": "p"}
         async with client(fake, USER) as registry:
-            await registry.manifest(name(fake), AMD64)
-            await registry.manifest(name(fake), AMD64)
+            await registry.document("a/b", "1")
+            await registry.document("a/b", "1")
         sent = [call.headers.get("authorization", "") for call in fake.calls]
         assert [basic(one) for one in sent] == ["", "u:p", "u:p"]
 
@@ -307,7 +296,7 @@ async def test_without_the_right_credentials_it_is_told_what_was_sent_and_what_h
         ]:
             async with client(fake, auth) as registry:
                 with pytest.raises(RegistryFault, match=said) as caught:
-                    await registry.manifest(name(fake), AMD64)
+                    await registry.document("a/b", "1")
             assert isinstance(caught.value.end, Denied)
             assert "wrong" not in str(caught.value)
 
@@ -319,9 +308,9 @@ async def test_a_token_is_fetched_once_for_a_scope_and_kept():
         async with client(fake, USER) as registry:
             async with trio.open_nursery() as nursery:
                 for _ in range(8):
-                    nursery.start_soon(registry.manifest, name(fake), AMD64)
+                    nursery.start_soon(registry.document, "a/b", "1")
             assert fake.count("GET", "/token") == 1
-            await registry.manifest(name(fake), AMD64)
+            await registry.document("a/b", "1")
             assert fake.count("GET", "/token") == 1
         [token] = [call for call in fake.calls if "/token" in call.path]
         assert token.path == "/token?service=fake%2C+or+so&scope=repository%3Aa%2Fb%3Apull"
@@ -333,15 +322,15 @@ async def test_a_token_that_is_no_longer_taken_or_has_run_out_is_renewed():
         fake.add("a/b:1", FakeImage())
         fake.auth = "bearer"
         async with client(fake) as registry:
-            await registry.manifest(name(fake), AMD64)
+            await registry.document("a/b", "1")
             fake.tokens.clear()
-            await registry.manifest(name(fake), AMD64)
+            await registry.document("a/b", "1")
             assert fake.count("GET", "/token") == 2
             fake.expires_in = 1e-9
             fake.tokens.clear()
-            await registry.manifest(name(fake), AMD64)
+            await registry.document("a/b", "1")
             before = len(fake.calls)
-            await registry.manifest(name(fake), AMD64)
+            await registry.document("a/b", "1")
             assert "authorization" not in fake.calls[before].headers
 
 
@@ -350,7 +339,7 @@ async def test_an_identity_token_is_exchanged():
         fake.add("a/b:1", FakeImage())
         fake.auth, fake.users = "bearer", {"u": "p"}
         async with client(fake, Auth("registry", identity_token="refresh")) as registry:
-            await registry.manifest(name(fake), AMD64)
+            await registry.document("a/b", "1")
         assert fake.count("POST", "/token") == 1
 
 
@@ -361,7 +350,7 @@ async def test_what_is_no_token_is_told(reply: bytes):
         fake.script("GET", "/token", Wrong(reply))
         async with client(fake) as registry:
             with pytest.raises(RegistryFault, match="gives no token"):
-                await registry.manifest(name(fake), AMD64)
+                await registry.document("a/b", "1")
 
 
 @pytest.mark.parametrize("expires_in", [None, "300", -1, 1e308, 0])
@@ -370,7 +359,7 @@ async def test_a_life_that_is_none_does_not_matter(expires_in: object):
         fake.add("a/b:1", FakeImage())
         fake.auth, fake.expires_in = "bearer", expires_in
         async with client(fake) as registry:
-            await registry.manifest(name(fake), AMD64)
+            await registry.document("a/b", "1")
 
 
 async def test_a_token_service_that_throttles_is_the_registrys():
@@ -379,7 +368,7 @@ async def test_a_token_service_that_throttles_is_the_registrys():
         fake.script("GET", "/token", Refuse(429, headers={"retry-after": "7"}))
         async with client(fake) as registry:
             with pytest.raises(RegistryFault) as caught:
-                await registry.manifest(name(fake), AMD64)
+                await registry.document("a/b", "1")
         assert isinstance(caught.value.end, Throttled)
         assert caught.value.end.retry_after_s == 7.0
 
@@ -389,7 +378,7 @@ async def test_a_password_is_not_sent_to_a_token_service_by_plain_http_elsewhere
         fake.auth, fake.realm = "bearer", "http://198.51.100.1/token"
         async with client(fake, USER) as registry:
             with pytest.raises(RegistryFault, match="which is not https"):
-                await registry.manifest(name(fake), AMD64)
+                await registry.document("a/b", "1")
 
 
 async def test_a_challenge_that_cannot_be_met_is_a_refusal():
@@ -398,7 +387,7 @@ async def test_a_challenge_that_cannot_be_met_is_a_refusal():
         fake.script("GET", "/manifests/", Refuse(401, headers=challenge))
         async with client(fake, USER) as registry:
             with pytest.raises(RegistryFault, match="does not let us in"):
-                await registry.manifest(name(fake), AMD64)
+                await registry.document("a/b", "1")
 
 
 # --- blobs that come
@@ -410,8 +399,8 @@ async def test_a_blob_comes_whole_and_from_the_middle():
         async with client(fake) as registry:
             assert await read(registry, digest) == DATA
             assert await read(registry, digest, 1000) == DATA[1000:]
-            assert await registry.has_blob("a/b", digest)
-            assert not await registry.has_blob("a/b", digest_of(b"other"))
+            assert await has_blob(registry.requests, "a/b", digest)
+            assert not await has_blob(registry.requests, "a/b", digest_of(b"other"))
 
 
 @pytest.mark.parametrize("start", [0, 7])
@@ -474,7 +463,7 @@ async def test_a_redirect_is_followed_without_the_password():
         fake.auth, fake.users = "basic", {"u": "p"}
         target = f"http://{other.host}/elsewhere/a/b/blobs/{digest}"
         async with client(fake, USER) as registry:
-            assert not await registry.has_blob("a/b", digest_of(b"other"))  # so that it is let in from now on
+            assert not await has_blob(registry.requests, "a/b", digest_of(b"other"))  # so that it is let in from now on
             fake.script("GET", "/blobs/", Redirect(target), Redirect(target))
             other.script("GET", "/blobs/", Cut(1000))
             assert await read(registry, digest) == DATA
@@ -496,9 +485,9 @@ async def test_a_long_transfer_outlives_its_token():
         digest = fake.blob("a/b", DATA)
         fake.auth = "bearer"
         fake.script("GET", "/blobs/", Cut(100))
-        async with client(fake) as registry, registry.open_blob("a/b", digest) as pieces:
+        async with client(fake) as registry, open_blob(registry.requests, "a/b", digest) as pieces:
             with pytest.raises(RegistryFault):  # lets itself in
-                await registry.manifest(name(fake), AMD64)
+                await registry.document("a/b", "1")
             assert await anext(pieces) == DATA[:100]
             fake.tokens.clear()
             assert b"".join([piece async for piece in pieces]) == DATA[100:]
@@ -508,7 +497,7 @@ async def test_a_stream_that_is_left_early_closes_its_connection():
     with open_fake_registry() as fake:
         digest = fake.blob("a/b", DATA)
         async with client(fake) as registry:
-            async with registry.open_blob("a/b", digest) as pieces:
+            async with open_blob(registry.requests, "a/b", digest) as pieces:
                 await anext(pieces)
             assert registry.requests.wire.client._transport._pool.connections == []  # type: ignore[attr-defined]
 
@@ -622,6 +611,19 @@ async def test_a_registry_that_takes_nothing_is_given_up(small_pieces: None):
         assert fake.count("PATCH") == 6
 
 
+async def test_a_registry_that_loses_each_upload_half_way_is_given_up(
+    small_pieces: None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(registry_retries, "PROGRESS_BYTES", 20_000)
+    taken = Refuse(202, headers={"range": "0-24999"})
+    with open_fake_registry() as fake:
+        fake.script("PATCH", "/blobs/", *[taken, Forget()] * 99)
+        async with client(fake) as registry:
+            with pytest.raises(RegistryFault, match="times in a row"):
+                await Sent(DATA).put(registry)
+        assert fake.count("PATCH") < 20
+
+
 async def test_a_blob_that_is_refused_is_not_sent_again():
     with open_fake_registry() as fake:
         fake.script("PUT", "/blobs/", Refuse(400, "DIGEST_INVALID", "provided digest did not match"))
@@ -673,7 +675,7 @@ async def test_a_manifest_is_put_under_its_tag():
             await config.put(registry)
             data = manifest_json(config.blob, [])
             await registry.put_manifest("a/b", "1", data, OCI_MANIFEST)
-            assert (await registry.manifest(name(fake), AMD64)).data == data
+            assert (await registry.document("a/b", "1")).data == data
             wrong = Refuse(201, headers={"docker-content-digest": digest_of(b"other")})
             fake.script("PUT", "/manifests/", wrong)
             with pytest.raises(RegistryFault, match="for another one"):

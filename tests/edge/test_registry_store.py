@@ -16,10 +16,10 @@ import attrs
 import pytest
 import zstandard
 from engine_kit import Auths, ignore
-from fake_engine import open_fake_engine
-from fake_images import AMD64, ARM64, FakeImage, digest_of, docker_archive
 from fake_registry import Cut, FakeRegistry, Forget, Refuse, Wrong, open_fake_registry
 
+from fake_engine import open_fake_engine
+from fake_images import AMD64, ARM64, FakeImage, digest_of, docker_archive
 from scavenge.core.images.manifests import OCI_INDEX
 from scavenge.core.images.reference import BadReference, under
 from scavenge.edge.images import registry_layers
@@ -405,3 +405,20 @@ async def test_it_opens_where_nothing_is_there(monkeypatch: pytest.MonkeyPatch, 
     async with open_registry_store(RegistryStoreConfig(f"{fake.host}/hub")) as store:
         with pytest.raises(StoreError, match="refused"):
             await store.find(IMAGE, "linux/amd64")
+
+
+async def test_what_a_registry_says_is_told_without_our_password(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    for variable in ("HOME", "DOCKER_CONFIG", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.delenv("REGISTRY_AUTH_FILE", raising=False)
+    with open_fake_registry() as fake:
+        auths = {fake.host: {"username": "u", "password": "do-not-show"}}
+        (tmp_path / "config.json").write_text(json.dumps({"auths": auths}))
+        challenge = {"www-authenticate": "Basic realm=x"}
+        refusals = [Refuse(401, headers=challenge), Refuse(403, "DENIED", "u:do-not-show may not")]
+        fake.script("GET", "/manifests/", *refusals)
+        async with open_registry_store(RegistryStoreConfig(f"{fake.host}/hub")) as store:
+            with pytest.raises(StoreError) as caught:
+                await store.find(IMAGE, "linux/amd64")
+    assert "u:[secret] may not" in str(caught.value)
+    assert str(tmp_path / "config.json") in str(caught.value)

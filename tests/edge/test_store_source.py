@@ -12,10 +12,10 @@ import attrs
 import pytest
 import trio
 import zstandard
-from fake_engine import Cut, Fails, FakeEngine, open_fake_engine
-from fake_images import ARM64, FakeImage
 from stored_kit import IMAGE, MemoryStore, archive_of, large, record_of
 
+from fake_engine import Cut, Fails, FakeEngine, open_fake_engine
+from fake_images import ARM64, FakeImage
 from scavenge.edge.images.engine import HttpEngine, open_engine
 from scavenge.edge.images.inflating import CannotInflate
 from scavenge.edge.images.store_source import StoreSource
@@ -27,9 +27,12 @@ from scavenge.images import (
     Delivered,
     DeliveryEnd,
     DiskFull,
+    EngineInfo,
     EngineSilent,
+    ImageFacts,
     Missing,
     Platform,
+    Removed,
     Throttled,
     Transferred,
     Unfit,
@@ -260,6 +263,42 @@ async def test_a_delivery_that_is_cancelled_leaves_no_name():
             await StoreSource("lab", stored(large()), engine).deliver(IMAGE, lambda _: scope.cancel())
         assert scope.cancelled_caught
     assert fake.images == {}
+
+
+@attrs.define
+class Hasty:
+    """An engine that has what it needs after the first piece of an archive."""
+
+    image: FakeImage
+    names: set[str] = attrs.field(factory=set)
+
+    async def info(self) -> EngineInfo:
+        return EngineInfo("docker", "1", "e", self.image.platform, "/")
+
+    async def load(self, archive: AsyncIterator[bytes], platform: Platform) -> DeliveryEnd:
+        await anext(archive)
+        self.names.add(IMAGE)
+        return Delivered()
+
+    async def inspect(self, image: str) -> ImageFacts | None:
+        has = image in self.names
+        return ImageFacts(self.image.image_id, self.image.platform, self.image.diff_ids, (), 7) if has else None
+
+    async def remove(self, image: str) -> Removed:
+        self.names.discard(image)
+        return Removed()
+
+
+async def test_an_engine_that_does_not_wait_for_the_end_of_an_archive_keeps_only_one_that_is_right():
+    image = FakeImage(layers=(NOISE,))
+    padded = archive_of(image) + bytes(3 * 2**20)
+    right, wrong = stored(image, padded), stored(image, padded)
+    wrong.data = padded[:-1] + b"x"
+    engine = Hasty(image)
+    assert await StoreSource("lab", right, engine).deliver(IMAGE, lambda _: None) == Delivered(7)
+    assert engine.names == {IMAGE}
+    assert isinstance(await StoreSource("lab", wrong, engine).deliver(IMAGE, lambda _: None), Unfit)
+    assert engine.names == set()
 
 
 # --- the archive on its way

@@ -28,7 +28,7 @@ from scavenge.images import (
 )
 from scavenge.runtime.imageerrands import ImagePorts
 from scavenge.runtime.imagepool import ImagePool, open_images
-from scavenge.runtime.ports import Report
+from scavenge.runtime.ports import Report, Threads
 
 AMD64 = Platform("linux", "amd64")
 GB = 10**9
@@ -51,6 +51,7 @@ class FakeEngine:
     calls: Counter[str] = attrs.field(factory=Counter)
     removed: list[str] = attrs.field(factory=list)
     slow_removal_s: float = 0.0
+    engine_id: str = "an-engine"
 
     async def _call(self, name: str) -> None:
         self.calls[name] += 1
@@ -60,7 +61,7 @@ class FakeEngine:
 
     async def info(self) -> EngineInfo:
         await self._call("info")
-        return EngineInfo("docker", "1", "an-engine", AMD64, "/var/lib/docker")
+        return EngineInfo("docker", "1", self.engine_id, AMD64, "/var/lib/docker")
 
     async def list_images(self) -> Sequence[LocalImage]:
         await self._call("list")
@@ -188,13 +189,14 @@ def make_images(
     *scripts: Script | None,
     ledger: FakeLedger | None = None,
     events: list[Event] | None = None,
+    looking: Threads | None = None,
     **settings: object,
 ) -> ImageStage:
     """A pool that is not at work yet, with one source a script (one that works when there is none)."""
     engine, ledger = engine or FakeEngine(), ledger or FakeLedger()
     events = [] if events is None else events
     sources = [FakeSource(engine, f"lane{index}", script=script) for index, script in enumerate(scripts or [None])]
-    ports = ImagePorts(engine, tuple(sources), ledger, InPlace(), events.append, Random(5))
+    ports = ImagePorts(engine, tuple(sources), ledger, InPlace(), looking or InPlace(), events.append, Random(5))
     return ImageStage(engine, ledger, sources, events, ImagePool(ports, PlanSettings(**settings)))  # type: ignore[arg-type]
 
 

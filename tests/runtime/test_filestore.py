@@ -101,6 +101,13 @@ async def test_an_archive_that_fails_leaves_no_record(tmp_path: Path):
     assert files.files == {}
 
 
+async def test_a_record_that_cannot_be_held_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    made = make_archive(tmp_path, IMAGE, 10)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    with pytest.raises(StoreError, match="No such file or directory; make room, or see TMPDIR"):
+        await FileStore(Memory()).put(made.record, str(made.path), unheard)
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [

@@ -9,9 +9,11 @@ import trio
 from fleet_kit import Kit, open_kit
 from image_kit import FakeEngine, ImageStage, image, make_images
 
+from scavenge.core.plan import RolloutTask
 from scavenge.errors import ImageMissing
 from scavenge.images import DeliveryEnd, Missing
-from scavenge.rollouts import Example, Rollout
+from scavenge.rollouts import Example, Rollout, RolloutKey
+from scavenge.runtime.imageline import ImageLine
 from scavenge.runtime.imagepool import open_images
 from scavenge.runtime.ports import Environment, ModelSession, Report
 from scavenge.testing.engine import EngineSettings
@@ -180,3 +182,17 @@ async def test_a_run_that_is_stopped_while_rollouts_wait_for_images_leaves_nothi
     assert (status.waiting, status.wanted) == (0, 0)
     assert stage.sources[0].under_way == 0
     assert 0 < len(kit.lines.written) < 40
+
+
+async def test_images_that_nobody_took_out_of_the_line_are_given_back(autojump_clock):
+    stage = make_images(FakeEngine({image(1)}))
+    line = ImageLine(stage.pool)
+    task = RolloutTask(RolloutKey("e", "x", 0), Example("x", {}, images=(image(1),)), 1, 0)
+    async with open_images(stage.pool), trio.open_nursery() as nursery:
+        stage.pool.register([image(1)])
+        line.park(task, nursery)
+        await line.wait_moved()
+        line.close()
+        assert line.is_empty
+        with pytest.raises(ValueError, match="lease"):
+            stage.pool.plan.unlease(image(1))

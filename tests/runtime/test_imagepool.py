@@ -9,8 +9,16 @@ import trio
 from image_kit import GB, FakeEngine, FakeLedger, ImageStage, image, make_images, open_stage
 
 from scavenge.errors import ImageUnavailable
-from scavenge.events import ImageFailed, ImageFetching, ImageReady, ImageReleased, ImagesChanged, ImageTrouble
-from scavenge.images import Broken, Delivered, DeliveryEnd, Missing, Transferred
+from scavenge.events import (
+    ImageFailed,
+    ImageFetching,
+    ImageReady,
+    ImageReleased,
+    ImagesChanged,
+    ImageTrouble,
+    Warned,
+)
+from scavenge.images import Broken, Delivered, DeliveryEnd, EngineSilent, Missing, Transferred
 from scavenge.runtime.imagepool import ImageHold, open_images
 from scavenge.runtime.ports import Report
 from scavenge.testing import cancel_at_every_step
@@ -292,3 +300,139 @@ async def test_two_rollouts_that_need_two_images_each_do_not_starve_each_other(a
         for pair in ((image(1), image(2)), (image(3), image(4)), (image(5), image(6))):
             stage.pool.register(pair)
             nursery.start_soon(partial(need_two, *pair))
+
+
+async def test_an_engine_that_is_gone_at_the_end_leaves_what_was_brought_to_the_next_run(autojump_clock):
+    async with open_stage() as stage:
+        stage.pool.register([image(1)])
+        await use(stage, image(1))
+        stage.engine.silent = True
+    assert stage.ledger.owned == {image(1)}
+
+
+async def test_a_delivery_that_the_engine_did_not_answer_stays_in_the_ledger_until_it_is_known_what_came_of_it(
+    autojump_clock,
+):
+    answers = iter([EngineSilent("it was restarted"), Delivered(GB)])
+
+    async def restarted(engine: FakeEngine, image: str, report: Report) -> DeliveryEnd:
+        await trio.lowlevel.checkpoint()
+        end = next(answers)
+        owned.append(image in stage.ledger.owned)
+        engine.images.update([image] if isinstance(end, Delivered) else [])
+        return end
+
+    owned: list[bool] = []
+    async with open_stage(None, restarted) as stage:
+        stage.pool.register([image(1)])
+        await use(stage, image(1))
+    assert owned == [True, True]
+    assert stage.ledger.notes[-1] == ("let go", image(1))
+    assert stage.ledger.notes.count(("let go", image(1))) == 1
+
+
+async def test_a_wait_that_is_answered_and_cancelled_at_once_holds_nothing(autojump_clock):
+    async with open_stage(FakeEngine({image(1)})) as stage:
+        stage.pool.register([image(1)])
+        wait = stage.pool.ask([image(1)])
+        await wait.said.wait()  # it is answered, and whoever waits has not heard of it
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await stage.pool.wait_held(wait)
+        assert scope.cancelled_caught
+        stage.pool.done([image(1)])
+        with pytest.raises(ValueError, match="lease"):
+            stage.pool.plan.unlease(image(1))
+
+
+async def test_the_pool_tells_how_it_is_doing_only_where_somebody_asked_for_images(autojump_clock):
+    async with open_stage() as stage:
+        assert stage.pool.status() is None
+        stage.pool.register([image(1)])
+        assert stage.pool.status().wanted == 1
+        await use(stage, image(1))
+        assert stage.pool.status().brought == 1
+
+
+class Hanging:
+    """A thread that does not come back, as on a network file system that is away."""
+
+    async def run(self, step, *, abandon_on_cancel: bool = False):
+        await trio.sleep_forever()
+
+
+async def test_a_look_at_the_disk_that_hangs_holds_up_nothing_for_long(autojump_clock):
+    async with open_stage(looking=Hanging()) as stage:
+        stage.pool.register([image(1)])
+        started_at = trio.current_time()
+        await use(stage, image(1))
+        assert trio.current_time() - started_at < 60
+
+
+async def test_what_a_user_has_stays_the_users_even_if_it_is_said_to_be_missing(autojump_clock):
+    async with open_stage(FakeEngine({image(1)})) as stage:
+        stage.pool.register([image(1)])
+        hold = await stage.pool.hold([image(1)])
+        await hold.renew(image(1))  # the environment looks at another engine, say
+        hold.release()
+        stage.pool.done([image(1)])
+    assert stage.engine.images == {image(1)}
+    assert not stage.ledger.owned
+
+
+async def test_another_engine_has_another_ledger_and_nothing_of_ours(autojump_clock):
+    async with open_stage() as stage:
+        stage.pool.register([image(1)])
+        await use(stage, image(1))
+        stage.engine.engine_id = "another-engine"
+        stage.engine.removed.clear()
+        await trio.sleep(60)
+        stage.pool.register([image(2)])
+        await use(stage, image(2))
+    assert stage.ledger.opened == 2
+    assert stage.engine.removed == [image(2)]
+
+
+async def test_images_that_rows_need_later_are_claimed_at_once(autojump_clock):
+    async with open_stage(FakeEngine({image(1), image(2)})) as stage:
+        stage.pool.register([image(1)])
+        await use(stage, image(1))
+        stage.pool.register([image(2)])
+        await trio.testing.wait_all_tasks_blocked()
+        assert ("need", image(2)) in stage.ledger.notes
+
+
+async def test_what_somebody_else_brings_while_another_image_is_delivered_stays_theirs(autojump_clock):
+    async with open_stage(workers=1) as stage, trio.open_nursery() as nursery:
+        stage.pool.register([image(1)])
+        stage.pool.register([image(2)])
+        nursery.start_soon(use, stage, image(1))
+        nursery.start_soon(use, stage, image(2))
+        await trio.sleep(5)
+        (first,) = stage.sources[0].asked
+        (second,) = {image(1), image(2)} - {first}
+        stage.engine.images.add(second)
+    assert stage.sources[0].asked == [first]
+    assert stage.engine.images == {second}
+
+
+async def test_the_last_to_end_removes_what_those_before_it_left_to_it(autojump_clock):
+    ledger = FakeLedger()
+    async with open_stage(FakeEngine({image(5)}), ledger=ledger) as stage:
+        stage.pool.register([image(5)])
+        await use(stage, image(5))
+        ledger.left = [image(5)]  # whoever brought it has ended meanwhile, and left it because we needed it
+    assert not stage.engine.images
+    assert not ledger.owned
+
+
+async def test_what_stays_behind_is_told(autojump_clock):
+    async with open_stage() as stage:
+        stage.pool.register([image(1)])
+        await use(stage, image(1))
+        stage.engine.silent = True
+    (warned,) = stage.told(Warned)
+    assert "i1:latest" in warned.message
+    assert "images gc" in warned.message
+    (released,) = stage.told(ImageReleased)
+    assert "does not answer" in released.why

@@ -29,6 +29,7 @@ from scavenge.app.jobs import make_jobs
 from scavenge.app.options import RunOptions, adapted, load, odd_settings
 from scavenge.app.parts import Parts, make_parts, named_sources
 from scavenge.app.resume import Earlier, RunIdentity, identity_of, open_earlier
+from scavenge.app.verdict import verdict
 from scavenge.config.dump import dump
 from scavenge.config.endpoint_rows import check_listing
 from scavenge.config.schema import RunSettings
@@ -177,7 +178,8 @@ class _Conductor:
                     folder.write_summary(self._summary().as_json())
                 raise
             folder.write_summary(self._summary().as_json())
-            return RunResult(*self._verdict(), self._summary(), folder.path)
+            ok = sum(one.ok for one in self.tally.evals.values())
+            return RunResult(*verdict(self.run, ok, self.options), self._summary(), folder.path)
 
     def _open_earlier(self, folder: RunFolder) -> Earlier:
         """Find out what the results depend on, and what of them is there. Blocks."""
@@ -293,15 +295,3 @@ class _Conductor:
     def _summary(self) -> Summary:
         owed = {name: plan.owed_at_start for name, plan in self.plans.items()}
         return self.tally.summary(owed, trio.current_time())
-
-    def _verdict(self) -> tuple[int, str | None]:
-        ok, failed = sum(one.ok for one in self.tally.evals.values()), self.run.failed
-        if self.run.stopped_by is not None:
-            return self.run.stopped_by.exit_code, str(self.run.stopped_by)
-        if self.run.stalled:
-            return max(error.exit_code for error in self.run.stalled), "; ".join(map(str, self.run.stalled))
-        if failed:
-            return 1, f"{failed} of {ok + failed} samples failed"
-        if not ok and not self.options.allow_empty:
-            return 2, "not a single sample: the datasets are empty, or num_examples is 0 (--allow-empty permits it)"
-        return 0, None

@@ -6,9 +6,11 @@ Plays nothing and asks no endpoint; environments that live in workers are asked 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+import attrs
 import trio
 
 from scavenge.app.hosts import HostPorts, make_hosts, worker_pools
@@ -20,6 +22,7 @@ from scavenge.edge.threads import LimitedThreads
 from scavenge.environments.references import importable
 from scavenge.errors import ConfigError, Problem, UsageError
 from scavenge.events import Observer, Warned
+from scavenge.rollouts import Example
 from scavenge.runtime.hosting import Host
 from scavenge.runtime.runner import CLOSE_WITHIN_S
 from scavenge.runtime.workerhost import open_workers
@@ -58,36 +61,49 @@ def references_in(file: Path) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-async def images_of(parts: Parts, emit: Observer) -> list[str]:
-    """The images that the rows of the evaluations need, in their order, each once.
+@attrs.define
+class Needs:
+    """The images that are needed, in their order, each once."""
 
-    Raises :class:`scavenge.errors.EnvironmentBroken`. Rows that cannot be read are told. Cancelled, it leaves nothing.
+    images: dict[str, None] = attrs.field(factory=dict)
+    unknown: int = 0
+    """How many rows cannot be played, so that nobody knows what they need."""
+
+    def add(self, rows: Sequence[Example]) -> None:
+        """Take in what rows need."""
+        self.images.update(dict.fromkeys(image for row in rows for image in row.images))
+        self.unknown += sum(row.error is not None for row in rows)
+
+
+async def needs_of(parts: Parts, emit: Observer) -> Needs:
+    """What the rows of the evaluations need.
+
+    Raises :class:`scavenge.errors.EnvironmentBroken`. Rows that cannot be played are told.
+    Cancelled, it leaves nothing.
     """
-    found: dict[str, None] = {}
+    needs = Needs()
     with tempfile.TemporaryDirectory() as logs, importable(parts.settings.base_dir):
         ports = HostPorts(Path(logs), LimitedThreads(READING_THREADS), Random(), emit, _unheard)  # noqa: S311 - for jitter
         hosts = make_hosts(parts, ports)
         async with open_workers(worker_pools(hosts)):
             for one, host in zip(parts.settings.evals, hosts, strict=True):
-                found.update(dict.fromkeys(await _images_of_rows(host, one, emit)))
-    return list(found)
+                await _read_rows(host, one, needs, emit)
+    return needs
 
 
-async def _images_of_rows(host: Host, one: EvalSettings, emit: Observer) -> list[str]:
-    found: dict[str, None] = {}
+async def _read_rows(host: Host, one: EvalSettings, needs: Needs, emit: Observer) -> None:
     read = 0
     await host.open()
     try:
         while (left := _left(one.num_examples, read)) and (rows := await host.read(left)):
             read += len(rows)
+            needs.add(rows)
             for row in rows:
-                found.update(dict.fromkeys(row.images))
                 if row.error is not None:
                     emit(Warned(f"eval {one.name!r}: example {row.id!r} cannot be played: {row.error}"))
     finally:
         with trio.move_on_after(CLOSE_WITHIN_S, shield=True):
             await host.close()
-    return list(found)
 
 
 def _unheard(eval_name: str, identity: Json) -> None:

@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from scavenge.app.console import screen_on_stderr
-from scavenge.app.image_needs import evaluation_in, images_of, references_in
+from scavenge.app.image_needs import Needs, evaluation_in, needs_of, references_in
 from scavenge.app.images import ImageOpening, open_image_pool, with_engine
 from scavenge.app.parts import Parts
 from scavenge.config.schema import ImageSettings
@@ -40,10 +40,11 @@ async def _pull(parts: Parts | None, listed: list[str], engine: str | None, scre
             screen.say(event.message)
 
     with single_error():
-        images = listed if parts is None else await images_of(parts, say)
+        needs = Needs(dict.fromkeys(listed)) if parts is None else await needs_of(parts, say)
+        images = list(needs.images)
         if not images:
             screen.say("nothing to pull: no image is needed")
-            return 0
+            return 1 if needs.unknown else 0
         bars = ImageBars(screen, time.time, len(images))
         opening = opening_of(parts, engine, bars, screen)
         async with open_image_pool(opening) as pool, trio.open_nursery() as showing:
@@ -51,7 +52,7 @@ async def _pull(parts: Parts | None, listed: list[str], engine: str | None, scre
             failed = await pull_all(pool, images, bars.gave_up)
             showing.cancel_scope.cancel()
     screen.say(bars.line())
-    return 1 if failed else 0
+    return 1 if failed or needs.unknown else 0
 
 
 def opening_of(parts: Parts | None, engine: str | None, emit: ImageBars, screen: Screen) -> ImageOpening:

@@ -13,10 +13,12 @@ from pathlib import Path
 from random import Random
 
 import attrs
+import trio
 
 from scavenge.app.parts import Parts, StorePart
 from scavenge.config.schema import ImageSettings
 from scavenge.core.images.plan import PlanSettings
+from scavenge.core.images.reference import BadReference, canonical
 from scavenge.core.redaction import Redactor
 from scavenge.edge.images.credentials import Credentials
 from scavenge.edge.images.engine import HttpEngine, open_engine
@@ -50,6 +52,7 @@ class Ledgers:
     threads: Threads
     """One at a time: a ledger is no place for two."""
     warn: Callable[[str], None]
+    """Called in the thread in which the ledger is used."""
     _own: ImageLedger | None = None
 
     def open(self, engine: EngineInfo) -> ImageLedger:
@@ -68,16 +71,27 @@ class Ledgers:
             await self.threads.run(partial(self._own.let_go, image))
 
     def take_over(self, engine: EngineInfo) -> Sequence[str]:
-        """The images that dead processes brought and left, noted in our own ledger."""
+        """The images that dead processes brought and left, noted in our own ledger.
+
+        What is no canonical name is forgotten: an engine might take it for an image of somebody else's.
+        """
         found: list[str] = []
         for dead in dead_ledgers(self.folder, engine.engine_id):
             with dead:
                 for image in dead.images:
-                    if self._own is not None:
-                        self._own.bring(image)
+                    if _is_canonical(image):
+                        if self._own is not None:
+                            self._own.bring(image)
+                        found.append(image)
                     dead.let_go(image)
-                    found.append(image)
         return found
+
+
+def _is_canonical(name: str) -> bool:
+    try:
+        return canonical(name) == name
+    except BadReference:
+        return False
 
 
 @attrs.frozen(eq=False)
@@ -113,9 +127,16 @@ async def open_image_pool(opening: ImageOpening) -> AsyncIterator[ImagePool]:
     with single_error(), ExitStack() as closing:
         async with AsyncExitStack() as stack:
             engine = await stack.enter_async_context(open_engine(settings.engine, os.environ, credentials))
-            ledgers = Ledgers(default_folder(os.environ), opening.owner, closing, LimitedThreads(1), opening.warn)
+            token = trio.lowlevel.current_trio_token()
+
+            def warn(message: str) -> None:
+                token.run_sync_soon(opening.warn, message)
+
+            ledgers = Ledgers(default_folder(os.environ), opening.owner, closing, LimitedThreads(1), warn)
             sources = await _open_sources(opening, engine, credentials, ledgers, stack)
-            ports = ImagePorts(engine, tuple(sources), ledgers, ledgers.threads, opening.emit, opening.random)
+            ports = ImagePorts(
+                engine, tuple(sources), ledgers, ledgers.threads, LimitedThreads(1), opening.emit, opening.random
+            )
             yield await stack.enter_async_context(open_images(ImagePool(ports, plan_settings(settings))))
 
 

@@ -39,7 +39,7 @@ def pull(file: Path, engine: str | None) -> int:
     """Have all images delivered that FILE needs, and keep them.
 
     FILE is an evaluation file (its [images] table says from where), or a text file with one reference a line. Exits
-    with 0 when all are there, with 1 when one is not to be had.
+    with 0 when all are there, with 1 when one is not to be had, or a row of FILE cannot say what it needs.
     """
     from scavenge.app.image_pull import pull_in_console
 
@@ -59,7 +59,7 @@ Examples:
 def list_(file: Path | None, engine: str | None, as_json: bool) -> int:
     """Show which images FILE needs and whether they are there; without FILE, those that runs brought.
 
-    Exits with 0 when all are there, with 1 when one is not.
+    Exits with 0 when all are there, with 1 when one is not, or a row of FILE cannot say what it needs.
     """
     from scavenge.app.image_list import list_images
 

@@ -94,9 +94,9 @@ def released_text(event: ImageReleased) -> str:
     return f"image {image_name(event.image)} {what}"
 
 
-def state_text(status: ImagesStatus) -> str:
+def state_text(status: ImagesStatus, characters: int = WHY_CHARACTERS) -> str:
     """What keeps all images from coming, for the states that are worth a warning: ``silent`` and ``disk-bound``."""
-    return one_line(status.why, WHY_CHARACTERS) or (NO_ANSWER if status.state == SILENT else "no room on disk")
+    return one_line(status.why, characters) or (NO_ANSWER if status.state == SILENT else "no room on disk")
 
 
 @attrs.define
@@ -161,7 +161,7 @@ class ImageLines:
         if status.state == before:
             return None
         if status.state == SILENT or (status.state == DISK_BOUND and self._bound.before() is not None):
-            return Line("warning", state_text(status))
+            return Line("warning", state_text(status, TROUBLE_CHARACTERS))  # whole, with its remedy
         return Line("info", ANSWERS_AGAIN) if before == SILENT else None
 
 

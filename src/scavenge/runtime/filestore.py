@@ -9,8 +9,8 @@ holds its digest). So what is found is whole, whoever else writes, and whenever 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 
 import attrs
 
@@ -73,15 +73,13 @@ class FileStore:
     async def put(self, record: ImageRecord, archive: str, report: Report) -> None:
         """Store an archive, and then its record. What was there before is found until then.
 
-        Raises what the files raise. Cancelled, it may leave an archive that no record names.
+        Raises :class:`scavenge.StoreError`, and what the files raise. Cancelled, it may leave an archive that no record
+        names.
         """
         name = archive_name(record.image, record.platform, record.sha256, kind_of(record.archive))
         await self._files.put_file(name, archive, report)
-        text = record_json(attrs.evolve(record, archive=name))
-        with tempfile.NamedTemporaryFile(prefix="scavenge-", suffix=".json") as file:
-            file.write(text)  # a few kilobytes, which take no time
-            file.flush()
-            await self._files.put_file(record_name(record.image, record.platform), file.name, _unheard)
+        with _held_in_file(record_json(attrs.evolve(record, archive=name))) as file:
+            await self._files.put_file(record_name(record.image, record.platform), file, _unheard)
 
     async def _read_whole(self, name: str) -> bytes | None:
         data = bytearray()
@@ -95,6 +93,20 @@ class FileStore:
                 if len(data) > MOST_RECORD_BYTES:
                     break  # the reader says that it is too long
         return bytes(data)
+
+
+@contextmanager
+def _held_in_file(text: bytes) -> Iterator[str]:
+    """A file with a few kilobytes of text in it, while the block runs."""
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(tempfile.NamedTemporaryFile(prefix="scavenge-", suffix=".json"))
+            file.write(text)
+            file.flush()
+        except OSError as exc:
+            what = f"the record cannot be held in a temporary file: {exc.strerror}"
+            raise StoreError(f"{what}; make room, or see TMPDIR") from exc
+        yield file.name
 
 
 def _unheard(transferred: Transferred) -> None:

@@ -199,6 +199,8 @@ class ImagePool:
             now = trio.current_time()
             for command in self.plan.decide(now):
                 self._carry_out(command, service_nursery)
+            if self._errands.has_claims:
+                service_nursery.start_soon(self._errands.claim)
             self._tell(now)
             wake_at = self.plan.next_wake_at(now)
             with trio.move_on_at(float("inf") if wake_at is None else wake_at):
@@ -224,6 +226,7 @@ class ImagePool:
         if isinstance(command.what, Ready):
             for image in wait.images:
                 self.plan.lease(image)
+            self._changed()  # more may be fetched ahead now
         wait.said.set()
 
     # --- telling
@@ -257,7 +260,11 @@ class ImagePool:
         self._ending = ending
         if self._hurried:
             self.hurry()
-        await self._errands.remove_all(self.plan.leftovers())
+        await self._errands.remove_all()
+
+    def tell_left(self) -> None:
+        """Tell what :meth:`end` could not remove. Never waits."""
+        self._errands.tell_left()
 
 
 def _shown(status: ImagesStatus) -> tuple[object, ...]:
@@ -287,3 +294,4 @@ async def open_images(pool: ImagePool) -> AsyncIterator[ImagePool]:
         finally:
             with trio.move_on_after(RELEASE_WITHIN_S, shield=True) as ending:
                 await pool.end(ending)
+            pool.tell_left()

@@ -21,6 +21,8 @@ MOST_MEMBERS = 200_000
 """An image has a few hundred members at the very most, and an archive of 500 images some ten thousand."""
 MOST_EXTENDED_BYTES = 2**20
 """The longest extended header: it holds a name or two."""
+MOST_NAME = 1_024
+"""The longest name: all of them are held, and those of images have some 150 characters."""
 _LARGEST = 2**62
 
 _ZEROES = bytes(BLOCK)
@@ -167,8 +169,10 @@ def _member(header: bytes, data: int, size: int, extended: _Extended) -> Member:
 def plain_name(name: str, folder: str = "") -> str:
     """A name in an archive without ``.`` and ``..``; *folder* is where it starts.
 
-    Raises :class:`BadArchive` for one that is absolute or leads out of the archive.
+    Raises :class:`BadArchive` for one that is absolute, leads out of the archive, or is too long.
     """
+    if len(name) > MOST_NAME:
+        raise BadArchive(f"{shown(name)} is a name of more than {MOST_NAME} characters")
     if name.startswith("/"):
         raise BadArchive(f"{shown(name)} is not inside of the archive")
     found = folder.split("/") if folder else []

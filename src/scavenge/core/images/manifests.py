@@ -75,11 +75,6 @@ class Index:
         exact = [one for one in fitting if one.platform == platform]
         return (exact or fitting)[0].blob if fitting else None
 
-    def lacks(self, platform: Platform) -> str:
-        """That it has nothing for a platform, and what it has."""
-        has = sorted({str(one.platform) for one in self.manifests if _is_real(one.platform)})
-        return f"no matching manifest for {platform}; there are: {', '.join(has) or 'none'}"
-
 
 def is_digest(text: object) -> bool:
     """Whether a text is a digest that can be checked here."""
@@ -189,7 +184,3 @@ def _platform(value: Mapping[str, object]) -> Platform | None:
     if not isinstance(os, str) or not isinstance(architecture, str) or not isinstance(variant, str):
         return None
     return Platform(os, architecture, variant) if os and architecture else None
-
-
-def _is_real(platform: Platform | None) -> bool:
-    return platform is not None and platform.os != "unknown"  # attestations are of unknown/unknown

@@ -16,7 +16,8 @@ Invariants:
 - An image is failed when every source has said that it does not give it, and stays failed.
 - Each waiter is answered once, unless it is withdrawn: when all of its images are there at the same time, or one will
   not be. Nothing is leased to somebody who still waits for another image, so those who wait never hold each other up.
-- Only what was brought is removed, never what is leased, spared or just answered with; with ``keep`` nothing is.
+- Only what was brought is removed, never what is leased or just answered with; with ``keep`` nothing is. What was there
+  before is not brought, even if it is delivered because its use did not find it.
 - A decision that was told is not told again: without news, a second call says nothing.
 """
 
@@ -66,6 +67,7 @@ class ImagePlan:
         found = self._board.needs.find(image)
         self._board.needs.register(found, lanes)
         if found.known is Known.UNKNOWN and (listed := self._board.engine.was_listed(image, now)) is not None:
+            found.theirs = listed and not found.is_ours
             self._board.learn(found, Known.PRESENT if listed else Known.ABSENT)
         else:
             self._board.settle(found)
@@ -78,14 +80,11 @@ class ImagePlan:
         found.pending -= 1
         self._board.settle(found)
 
-    def wait(self, image: str, now: float) -> WaiterId:
-        """Somebody is held up by an image from now on; see :meth:`wait_all`."""
-        return self.wait_all((image,), now)
-
     def wait_all(self, images: Sequence[str], now: float) -> WaiterId:
         """Somebody is held up by images until all of them are there at once.
 
-        Answered exactly once, unless withdrawn: with the image that is not to be had, or the one that came.
+        Answered exactly once, unless withdrawn: with the image that is not to be had, or the one that came. As long as
+        bytes come, the time that others are fetched before its own does not count.
         """
         waiter = self._board.needs.wait([self._board.needs[image] for image in images], now)
         for image in waiter.images:
@@ -121,17 +120,21 @@ class ImagePlan:
         if found.known is not Known.FAILED:
             self._board.learn(found, Known.ABSENT)
 
-    def spare(self, image: str) -> None:
-        """Somebody else claims an image: it is never ours to remove."""
-        found = self._board.needs.find(image)
-        found.spared = True
-        self._board.settle(found)
-
     def adopt(self, image: str) -> None:
         """A dead run brought an image: it is ours to remove."""
         found = self._board.needs.find(image)
         self._board.removal.bring(found)
         self._board.settle(found)
+
+    def disown(self) -> None:
+        """Another engine has come in the place of the one that was known: what was brought is not in this one."""
+        for image in list(self._board.removal.brought):
+            self._board.removal.give_up(image)
+            self._board.settle(image)
+
+    def is_theirs(self, image: str) -> bool:
+        """Whether an image was there before: it is nobody's to note down and to remove, even if it is delivered."""
+        return self._board.needs[image].theirs
 
     def is_ready(self, image: str) -> bool:
         """Whether nobody has to wait for an image now: it is there, or assumed to be."""
@@ -150,9 +153,11 @@ class ImagePlan:
 
     def progressed(self, image: str, transferred: Transferred) -> None:
         """A delivery is so far. What comes too late changes nothing."""
-        delivery = self._board.deliveries.get(self._board.needs[image])
-        if delivery is not None:
-            delivery.transferred = transferred
+        self._board.progressed(self._board.needs[image], transferred)
+
+    def found(self, image: str) -> None:
+        """What was to be delivered is there already, brought by somebody else: the delivery is over."""
+        self._board.found(self._board.needs[image])
 
     def delivery_ended(self, image: str, end: DeliveryEnd, now: float) -> None:
         """A delivery is over."""
@@ -192,5 +197,5 @@ class ImagePlan:
         """
         if self.settings.keep:
             return []
-        cut_short = [image for image in self._board.deliveries if not image.spared and not image.leases]
+        cut_short = [image for image in self._board.deliveries if not image.theirs and not image.leases]
         return [image.name for image in dict.fromkeys([*self._board.removal.leftovers(), *cut_short])]

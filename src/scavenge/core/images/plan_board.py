@@ -53,6 +53,8 @@ class Board:
     deliveries: dict[Image, Delivery] = attrs.field(factory=dict, init=False)
     to_answer: dict[Waiter, None] = attrs.field(factory=dict, init=False)
     """Those who wait for an image of which something was learnt."""
+    moved: bool = attrs.field(default=False, init=False)
+    """Whether an image has come, or a part of one, since time was looked at."""
     told: list[ImageTrouble | ImageFailed] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -77,7 +79,7 @@ class Board:
         """Something is known of an image from now on; those who wait for it may have to be told."""
         image.known = known
         if image.is_ready:
-            image.trial.cooling = False
+            image.trial.wake_all()
         self.settle(image)
         if image.is_ready or image.known is Known.FAILED:
             self.to_answer.update(dict.fromkeys(image.waiters.values()))
@@ -102,9 +104,10 @@ class Board:
         if there and not image.distrusted and image.known is not Known.PRESENT:
             if image.known is Known.ABSENT:  # it was gone, or never there: somebody else has brought it since
                 self.removal.give_up(image)
-            image.source = ""
+            image.source, image.theirs = "", not image.is_ours
             self.learn(image, Known.PRESENT)
         elif not there and image.known is not Known.ABSENT and not (image.leases and image.is_ready):
+            image.theirs = False
             self.learn(image, Known.ABSENT)
 
     # --- deliveries
@@ -115,20 +118,33 @@ class Board:
         self.trials.lanes[lane].under_way += 1
         self.deliveries[image] = Delivery(image, source, lane, now)
         image.busy = Busy.DELIVERING
+        image.tried_at = now if image.tried_at is None else image.tried_at
         self.settle(image)
 
-    def ended(self, image: Image, end: DeliveryEnd, now: float) -> None:
-        """A delivery is over. Raises :class:`ValueError` when there was none."""
+    def found(self, image: Image) -> None:
+        """What was to be delivered is there already, by somebody else. Raises :class:`ValueError` as :meth:`ended`."""
+        self._end_delivery(image)
+        image.source, image.theirs, image.distrusted = "", True, False
+        self.learn(image, Known.PRESENT)
+
+    def _end_delivery(self, image: Image) -> Delivery:
         delivery = self.deliveries.pop(image, None)
         if delivery is None:
             raise ValueError(f"image {image.name} is not being delivered")
         self.trials.lanes[delivery.lane].under_way -= 1
         image.busy, image.learnt = Busy.NO, self.engine.asked
+        return delivery
+
+    def ended(self, image: Image, end: DeliveryEnd, now: float) -> None:
+        """A delivery is over. Raises :class:`ValueError` when there was none."""
+        delivery = self._end_delivery(image)
         if isinstance(end, Delivered):
             self.trials.delivered(image.trial, delivery.source, now)
             self.disk.delivered(end.size_bytes)
-            self.removal.bring(image)
-            image.source, image.used, image.distrusted = delivery.lane, False, False
+            self.moved = True
+            if not image.theirs:
+                self.removal.bring(image)
+            image.source, image.used, image.distrusted, image.tried_at = delivery.lane, False, False, None
             self.learn(image, Known.PRESENT)
         else:
             self._failed(delivery, end, now)
@@ -150,9 +166,27 @@ class Board:
     def _renew_shut_out(self, now: float) -> None:
         """Have those try their other sources again that would only wait for a lane that was shut."""
         for image in self.queue.shut_out(now):
-            if self.trials.renew(image.trial, now):
-                self.cooling.note(image)
-                self.settle(image)
+            self._renew(image, now)
+
+    def pass_time(self, now: float) -> None:
+        """See which images may be tried again, or have to begin a new round."""
+        if self.moved:
+            self.moved, self.needs.moved_at = False, now
+        for image in self.cooling.cooled(now):
+            self.cooling.note(image)
+            self.settle(image)
+            self._renew(image, now)
+
+    def _renew(self, image: Image, now: float) -> None:
+        if self.trials.renew(image.trial, now):
+            self.cooling.note(image)
+            self.settle(image)
+
+    def progressed(self, image: Image, transferred: Transferred) -> None:
+        """A delivery is so far. What comes too late changes nothing."""
+        if (delivery := self.deliveries.get(image)) is not None:
+            self.moved = self.moved or transferred.done_bytes > delivery.transferred.done_bytes
+            delivery.transferred = transferred
 
     # --- removals
 

@@ -1,6 +1,6 @@
-"""The images that are left alone for a while, in the order in which that ends. Pure.
+"""The images that are left alone for a while, or whose sources are, in the order in which that ends. Pure.
 
-Invariant: an image that cools has an entry for the instant at which it stops; other entries are stale.
+Invariant: each of these images has an entry for the first instant at which that ends; other entries are stale.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ class Cooling:
     _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
 
     def note(self, image: Image) -> None:
-        """An image may have begun to cool."""
-        if image.trial.cooling:
-            heapq.heappush(self._entries, (image.trial.again_at, next(self._numbers), image))
+        """An image may have begun to cool, or one of its sources to rest."""
+        if image.trial.wakes_at < math.inf:
+            heapq.heappush(self._entries, (image.trial.wakes_at, next(self._numbers), image))
 
     def cooled(self, now: float) -> Iterator[Image]:
-        """The images that have cooled; each is to be settled."""
+        """The images of which more may be tried; each is to be settled, and noted again."""
         while self.next_at() <= now:
             image = heapq.heappop(self._entries)[2]
-            image.trial.cooling = False
+            image.trial.wake(now)
             yield image
 
     def next_at(self) -> float:
-        """When the next will have cooled."""
+        """When the next may be tried again."""
         while self._entries and not self._counts(self._entries[0]):
             heapq.heappop(self._entries)
         return self._entries[0][0] if self._entries else math.inf
 
     def _counts(self, entry: tuple[float, int, Image]) -> bool:
-        trial = entry[2].trial
-        return trial.cooling and trial.again_at == entry[0]
+        return entry[2].trial.wakes_at == entry[0]

@@ -35,8 +35,7 @@ class Decisions:
         yield from self._fetch(promised, now)
 
     def _pass_time(self, now: float) -> None:
-        for image in self.board.cooling.cooled(now):
-            self.board.settle(image)
+        self.board.pass_time(now)
         if self.board.engine.assume_at <= now:
             for image in list(self.board.needs.unknown):
                 self.board.learn(image, Known.ASSUMED)
@@ -49,9 +48,9 @@ class Decisions:
                 self.board.end_wait(waiter)
                 yield answer, waiter.images
         self.board.to_answer.clear()
-        while (longest := self.board.needs.longest()) is not None and longest.until <= now:
-            answer = self.view.timeout(longest, now)
-            self.board.end_wait(longest)
+        while (impatient := self.board.needs.impatient(now)) is not None:
+            answer = self.view.timeout(impatient, now)
+            self.board.end_wait(impatient)
             yield answer, ()
 
     # --- the engine

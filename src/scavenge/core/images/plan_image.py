@@ -43,12 +43,11 @@ READY = frozenset({Known.PRESENT, Known.ASSUMED})
 
 @attrs.define(eq=False)
 class Waiter:
-    """Somebody who waits for images, all of them, until an instant."""
+    """Somebody who waits for images, all of them."""
 
     id: WaiterId
     images: tuple[Image, ...]
     since: float
-    until: float
 
 
 @attrs.define(eq=False)
@@ -74,10 +73,12 @@ class Image:
     """How many listings had been asked for when its state changed by other means."""
     brought: int = 0
     """Which image to be brought it is, counted from 1; 0: it was not brought."""
-    spared: bool = False
-    """Somebody else has a claim: it is never ours to remove."""
+    theirs: bool = False
+    """It was there before: it is not ours to remove, even if it is delivered because its use did not find it."""
     used: bool = False
     """Whether it was leased since it was brought."""
+    tried_at: float | None = None
+    """When its delivery was begun first since it was there last."""
     source: str = ""
     """The lane that delivered it."""
     leave_until: float = 0.0
@@ -96,7 +97,7 @@ class Image:
     @property
     def is_ours(self) -> bool:
         """Whether it may be removed at all."""
-        return self.brought > 0 and not self.spared
+        return self.brought > 0
 
     @property
     def is_removable(self) -> bool:
@@ -106,9 +107,9 @@ class Image:
     @property
     def is_fetchable(self) -> bool:
         """Whether it is to be delivered as soon as a worker, a source and the disk allow it."""
-        if self.known is not Known.ABSENT or self.busy is not Busy.NO or self.trial.cooling:
+        if self.known is not Known.ABSENT or self.busy is not Busy.NO or not self.is_needed:
             return False
-        return self.is_needed
+        return not self.trial.is_cooling
 
     @property
     def urgency(self) -> Urgency:

@@ -1,15 +1,15 @@
 """Who needs which image, who waits, and what that comes to in figures. Pure.
 
 Invariants: a waiter is in the line of each of its images until it is answered or withdrawn; the figures are sums of
-the marks that the images bear.
+the marks that the images bear. A waiter's patience ends no sooner than the entry of it that comes first.
 """
 
 from __future__ import annotations
 
 import enum
+import heapq
 import itertools
 import math
-from collections import deque
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -70,8 +70,10 @@ class Needs:
     """The images that are needed and of which nothing is known."""
     _figures: list[int] = attrs.field(factory=lambda: [0] * len(Figure), init=False)
     _marked: dict[Image, tuple[bool, ...]] = attrs.field(factory=dict, init=False)
-    _timeouts: deque[Waiter] = attrs.field(factory=deque, init=False)
-    """In the order in which they began to wait; those that were answered are still among them."""
+    moved_at: float = attrs.field(default=-math.inf, init=False)
+    """When an image was seen to come last, or a part of one."""
+    _timeouts: list[tuple[float, WaiterId]] = attrs.field(factory=list, init=False)
+    """A heap; those that were answered are still among them."""
     _numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
 
     def __getitem__(self, name: str) -> Image:
@@ -119,9 +121,9 @@ class Needs:
 
     def wait(self, images: Sequence[Image], now: float) -> Waiter:
         """Somebody waits for all of these from now on."""
-        waiter = Waiter(WaiterId(next(self._numbers)), tuple(dict.fromkeys(images)), now, now + self.wait_timeout_s)
+        waiter = Waiter(WaiterId(next(self._numbers)), tuple(dict.fromkeys(images)), now)
         self.waiters[waiter.id] = waiter
-        self._timeouts.append(waiter)
+        heapq.heappush(self._timeouts, (now + self.wait_timeout_s, waiter.id))
         for image in waiter.images:
             image.waiters[waiter.id] = waiter
         return waiter
@@ -132,14 +134,24 @@ class Needs:
         for image in waiter.images:
             del image.waiters[waiter.id]
 
-    def longest(self) -> Waiter | None:
-        """Who has waited longest."""
-        while self._timeouts and self._timeouts[0].id not in self.waiters:
-            self._timeouts.popleft()
-        return self._timeouts[0] if self._timeouts else None
+    def impatient(self, now: float) -> Waiter | None:
+        """Somebody who has waited for long enough; whose image was not tried yet waits on while others come."""
+        while self.timeout_at <= now:
+            waiter = self.waiters[self._timeouts[0][1]]
+            until = self._turn_at(waiter) + self.wait_timeout_s
+            if until <= now:
+                return waiter
+            heapq.heapreplace(self._timeouts, (until, waiter.id))
+        return None
+
+    def _turn_at(self, waiter: Waiter) -> float:
+        """Since when it waits for more than that others come first; it may be earlier than its wait began."""
+        lacking = (image for image in waiter.images if not image.is_ready)
+        return min(self.moved_at if image.tried_at is None else image.tried_at for image in lacking)
 
     @property
     def timeout_at(self) -> float:
-        """When somebody will have waited for long enough."""
-        longest = self.longest()
-        return math.inf if longest is None else longest.until
+        """When somebody may have waited for long enough."""
+        while self._timeouts and self._timeouts[0][1] not in self.waiters:
+            heapq.heappop(self._timeouts)
+        return self._timeouts[0][0] if self._timeouts else math.inf

@@ -3,9 +3,9 @@
 Images with the same lanes left stand in one line, so that a lane that is shut costs nothing however many wait for it;
 there are few lanes, and so few lines.
 
-Invariants: an image that is fetchable has one entry, in the line of its route, which changes only while it is not
-fetchable; whatever else is in a line is stale, and no more than about half of it. Lines are never without an entry that
-is not stale.
+Invariants: an image that is fetchable has one entry, in the line of its route, where it is put again when that changes;
+whatever else is in a line is stale, and no more than about half of it. Lines are never without an entry that is not
+stale.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class FetchQueue:
         if not image.is_fetchable:
             self._drop(image)
             return
-        urgency = image.urgency
+        urgency, route = image.urgency, image.trial.route()
         if image in self._where:
-            if self._where[image][1][0] == urgency:
+            line, entry = self._where[image]
+            if entry[0] == urgency and line.route == route:
                 return
             self._drop(image)
-        route = image.trial.route()
         line = self._lines.setdefault(route, _Line(route))
         entry = (urgency, image.order, next(self._numbers), image)
         heapq.heappush(line.entries, entry)
@@ -85,7 +85,7 @@ class FetchQueue:
         if found is None:
             return None
         image = found[0][3]
-        return image, image.trial.left()[found[1]]
+        return image, image.trial.next()[found[1]]
 
     def _open_place(self, route: Route, now: float) -> int | None:
         return next((place for place, lane in enumerate(route) if self.lanes[lane].is_open(now)), None)

@@ -1,7 +1,7 @@
 """Which image is removed when there is no room. Pure.
 
-Only what this run brought, what nobody else claims and nobody uses is ever removed: first what no rollout needs any
-more, the oldest first. Only where nothing else helps, what is needed later than what is to be fetched: it comes again.
+Only what this run brought and nobody uses is ever removed: first what no rollout needs any more, the oldest first. Only
+where nothing else helps, what is needed later than what is to be fetched: it comes again.
 
 Invariant: whatever could be removed without harm is in the heap, or stands back until its removal may be tried again.
 """

@@ -13,7 +13,7 @@ ASSUME_AFTER_S = 30.0
 LOOK_AHEAD = 16
 """How many images are fetched ahead of their use, at least."""
 BROKEN_FIRST_S, BROKEN_LONGEST_S = 2.0, 120.0
-"""How long to wait between two tries of a source that broke: doubling, with full jitter."""
+"""How long a source that broke is left alone by that image: doubling, with full jitter; the longest between rounds."""
 SHUT_FIRST_S, SHUT_LONGEST_S = 15 * 60.0, 2 * 3600.0
 """For how long a lane is left alone that throttles us and does not say until when: doubling each time in a row."""
 SHUT_LEAST_S, SHUT_MOST_S = 1.0, 24 * 3600.0
@@ -43,9 +43,10 @@ class PlanSettings:
     list_ttl_s: float = 30.0
     """How old a listing of the engine's images may be when somebody waits."""
     wait_timeout_s: float = 1800.0
+    """How long somebody waits for an image, not counting that others come first."""
     keep: bool = False
     """Whether what was brought is never removed."""
     min_free_bytes: int | None = None
     """How much room the engine's disk is to keep; ``None``: the smaller of 10 GB and 5 % of it."""
     attempts: int = 3
-    """How often a source that breaks is tried for one image before the next one is."""
+    """How often a source that breaks is tried for one image before all are given a longer pause."""

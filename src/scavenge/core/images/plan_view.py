@@ -77,10 +77,11 @@ class PlanView:
 
     def _not_fetched(self, image: Image, now: float) -> str:
         trouble = image.trial.trouble
-        if image.trial.cooling:
-            return f"{trouble}; tried again soon"
         route = [self.board.trials.lanes[lane] for lane in image.trial.route()]
-        if all(lane.is_shut(now) for lane in route):
+        shut = all(lane.is_shut(now) for lane in route)
+        if image.trial.is_cooling or (shut and image.trial.resting):
+            return f"{trouble}; tried again soon"
+        if shut:
             first = min(route, key=lambda lane: lane.shut_until)
             return f"{first.name} wants to be left alone for {roughly(first.shut_until - now)}"
         if self._is_short(now):

@@ -22,6 +22,9 @@ LATEST = "latest"
 PATH_MAX = 255
 """How long a path may be: the distribution project's ``RepositoryNameTotalLengthMax``."""
 
+HOST_MAX = 253 + len(":65535")
+"""That of a name in DNS (RFC 1035), and a port."""
+
 FILE_NAME_MAX = 120
 HASH_CHARACTERS = 12
 """How much of a hash makes a file's name its image's own."""
@@ -172,7 +175,7 @@ def _is_host(first: str) -> bool:
 def _check_place(text: str, registry: str, path: str) -> None:
     if not path.removeprefix(_LIBRARY):
         raise _bad(text, "names no image")
-    if not _HOST.fullmatch(registry):
+    if not _HOST.fullmatch(registry) or len(registry) > HOST_MAX:
         raise _bad(text, f"has a registry {shown(registry)} that is no host")
     for part in path.split("/"):
         if not _PART.fullmatch(part):

@@ -116,7 +116,7 @@ _ROWS = (
         r"\b(?:repository|artifact) \S+ not found\b",  # moby, Harbor
         r"\brepository name not known to registry\b",  # the distribution project
         r"\brepository (?:\S+ )?does not exist\b|\bdoes not exist in the registry\b",  # moby; ECR
-        r"\bfailed to resolve (?:reference|image) \S+: \S+: not found\b|^\S+/\S+: not found$",  # containerd
+        r"\bfailed to resolve (?:reference|image) \S+: \S+: not found\b|^[^\s/]+/\S+: not found$",  # containerd
         r"\bno such image\b",  # engines, of their own
         r"\binvalid reference format\b",  # engines, of a name that they cannot have
         r"\brepository name must not be more than 255\b",

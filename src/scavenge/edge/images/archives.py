@@ -1,4 +1,4 @@
-"""Archives of container images, read in threads: which images are in a file, and one image out of it.
+"""One image out of an archive of container images, read in threads.
 
 A Docker archive with one image is put together while it is read: the engine gets that image and nothing else, however
 large the file is. Its layers are checked as they go by, and the archive's end comes only when all of them are right, so
@@ -15,24 +15,15 @@ from pathlib import Path
 import attrs
 import trio
 
-from scavenge.core.images.archive_values import Archive, ArchiveEntry, BadArchive
+from scavenge.core.images.archive_values import ArchiveEntry, BadArchive
 from scavenge.core.images.archive_writing import Wanted, archive_size
 from scavenge.edge.images.archive_copy import Copied, CorruptArchive, Step, copy_images
-from scavenge.edge.images.archive_file import ArchiveFile, FileKey, read_file
+from scavenge.edge.images.archive_file import ArchiveFile, FileKey
 from scavenge.runtime.ports import Threads
 
 
 class FileChanged(BadArchive):
     """A file is not the one any more that was looked into."""
-
-
-async def read_images(path: Path, threads: Threads) -> tuple[FileKey, Archive]:
-    """The key of a file and the images in it. All of a compressed one is inflated: minutes where it is large.
-
-    Raises :class:`BadArchive`, :class:`scavenge.edge.images.inflating.CannotInflate` and ``OSError``. Cancelled, it
-    ends at the next piece.
-    """
-    return await threads.run(partial(read_file, path, trio.from_thread.check_cancelled))
 
 
 @attrs.define(eq=False)

@@ -1,7 +1,9 @@
 """Image archives in a folder: one on this machine, or one that many machines mount.
 
 Decides how a file comes into the folder: under a name of its own that begins with a dot, put on disk, and then renamed.
-So a file is never seen half, also when the machine goes down. What is read is read in threads, and never in the loop.
+So a file is never seen half, also when the machine goes down. What a killed process left of a file goes when that file
+is stored the next time, a day later at the soonest: it may be another machine's that is still at it. What is read is
+read in threads, and never in the loop.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import errno
 import os
 import re
 import secrets
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -19,6 +22,7 @@ from typing import IO
 import attrs
 
 from scavenge.core.naming import one_line
+from scavenge.edge.images.durable import sync_folder
 from scavenge.edge.images.pieces import PIECE_BYTES, Pieces, read_piece
 from scavenge.edge.threads import LimitedThreads
 from scavenge.errors import StoreError
@@ -27,6 +31,9 @@ from scavenge.runtime.ports import Report
 
 THREADS = 4
 """How many files are read and written at a time; a folder that hangs (a dead mount) holds no more threads."""
+
+DEAD_S = 86_400.0
+"""A part that nobody has written to for so long is nobody's."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -81,6 +88,7 @@ class FolderFiles:
         try:
             with self._told(path):
                 await self._threads.run(partial(self._make_room, part.parent))
+                await self._threads.run(partial(_remove_dead, path))
                 async with _Copy.begin(self._threads, Path(file), part) as copy:
                     while await self._threads.run(copy.step):
                         report(copy.transferred())
@@ -152,12 +160,15 @@ class _Copy:
         return Transferred(self.target.tell(), self.total_bytes)
 
 
+def _remove_dead(path: Path) -> None:
+    """Remove what killed processes left of a file."""
+    for part in path.parent.glob(f".{path.name}.*.part"):
+        with suppress(OSError):
+            if time.time() - part.stat().st_mtime > DEAD_S:
+                part.unlink()
+
+
 def _settle(part: Path, path: Path) -> None:
     """Give a file that is whole its name, and put the name on disk."""
     part.replace(path)
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network file systems cannot, and promise other things
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)

@@ -13,6 +13,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from scavenge.edge.images.durable import sync_folder
+
 SUFFIX = ".jsonl"
 _TRIES = 10
 """How often a file is made anew that somebody looked at between its making and its lock."""
@@ -21,7 +23,7 @@ _TRIES = 10
 def ledger_files(folder: Path) -> list[Path]:
     """The files in a folder; none where it cannot be read."""
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix == SUFFIX)
+        return sorted(path for path in folder.iterdir() if path.suffix == SUFFIX and path.is_file())
     except OSError:
         return []
 
@@ -34,7 +36,7 @@ def make_owned(folder: Path) -> tuple[Path, int]:
         fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             if _lock(fd, path):
-                _sync_folder(folder)
+                sync_folder(folder)
                 return path, fd
         except OSError:
             leave(fd, path, delete=True)
@@ -107,11 +109,3 @@ def _lock(fd: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(fd), os.stat(path))
     except (BlockingIOError, FileNotFoundError):
         return False
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

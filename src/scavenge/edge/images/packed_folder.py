@@ -24,6 +24,7 @@ from scavenge.core.images.archive_values import ArchiveEntry
 from scavenge.core.images.layout import BadRecord, archive_name, misfit, parse_record, record_json, record_name
 from scavenge.core.naming import one_line
 from scavenge.edge.images.archive_file import ArchiveFile
+from scavenge.edge.images.durable import sync_folder
 from scavenge.errors import StoreError
 from scavenge.images import ImageRecord, Platform
 
@@ -173,16 +174,7 @@ def _write_whole(path: Path, data: bytes) -> None:
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
-    _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with suppress(OSError):  # some network file systems cannot, and promise other things
-            os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync_folder(path.parent)
 
 
 @contextmanager

@@ -73,11 +73,8 @@ async def pack(engine: ImageEngine, image: str, folder: Path, report: Report) ->
 
 def _is_same(record: ImageRecord, facts: ImageFacts) -> bool:
     """Whether a record is that of what the engine has. Engines that tell another id than the configuration's save."""
-    return (record.config_digest, record.diff_ids) == (f"sha256:{_hex(facts.image_id)}", facts.diff_ids)
-
-
-def _hex(digest: str) -> str:
-    return digest.removeprefix("sha256:")
+    image_id = facts.image_id.removeprefix("sha256:")
+    return (record.config_digest, record.diff_ids) == (f"sha256:{image_id}", facts.diff_ids)
 
 
 async def _save(engine: ImageEngine, draft: Draft, progress: _Progress, threads: Threads) -> None:

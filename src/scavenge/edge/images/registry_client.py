@@ -12,7 +12,7 @@ checked against the digest that it was asked by.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from random import Random
 
 import attrs
@@ -31,12 +31,12 @@ from scavenge.core.images.manifests import (
 )
 from scavenge.core.images.reference import parts
 from scavenge.edge.images.registry_auth import Credentials, Door, Scope
-from scavenge.edge.images.registry_download import open_blob, read_blob
+from scavenge.edge.images.registry_download import read_blob
 from scavenge.edge.images.registry_requests import Requests
 from scavenge.edge.images.registry_retries import PAUSE_FIRST_S
-from scavenge.edge.images.registry_upload import ReadAt, has_blob, put_blob
+from scavenge.edge.images.registry_upload import ReadAt, put_blob
 from scavenge.edge.images.registry_wire import RegistryFault, open_wire
-from scavenge.images import Broken, Platform, Unfit
+from scavenge.images import Broken, Unfit
 from scavenge.runtime.ports import Report
 
 TAGS_PAGES = 10
@@ -67,22 +67,6 @@ class Registry:
         return self.requests.host
 
     # --- manifests
-
-    async def manifest(self, name: str, platform: Platform) -> Manifest:
-        """The manifest of an image for a platform, out of an index where there is one.
-
-        One that is in no index may be of another platform: its config says which.
-        """
-        place = parts(name)
-        found = await self.document(place.path, place.reference)
-        with self._unfit():
-            if isinstance(found, Index):
-                if (chosen := found.choose(platform)) is None:
-                    raise BadManifest(found.lacks(platform))
-                found = await self.document(place.path, chosen.digest)
-            if isinstance(found, Index):
-                raise BadManifest("its index leads to an index")
-        return found
 
     async def document(self, path: str, reference: str) -> Manifest | Index:
         """What a repository has under a tag or digest."""
@@ -125,19 +109,9 @@ class Registry:
 
     # --- blobs
 
-    def open_blob(
-        self, path: str, digest: str, start: int = 0, size_bytes: int | None = None
-    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """The bytes of a blob from *start* on; see :func:`registry_download.open_blob`."""
-        return open_blob(self.requests, path, digest, start, size_bytes)
-
     async def read_blob(self, path: str, blob: Blob, most: int = CONFIG_MOST_BYTES) -> bytes:
         """A small blob as a whole, such as a config."""
         return await read_blob(self.requests, path, blob, most)
-
-    async def has_blob(self, path: str, digest: str) -> bool:
-        """Whether a repository has a blob."""
-        return await has_blob(self.requests, path, digest)
 
     async def put_blob(self, path: str, blob: Blob, read_at: ReadAt, report: Report, source: str = "") -> None:
         """Have a repository hold a blob; see :func:`registry_upload.put_blob`."""

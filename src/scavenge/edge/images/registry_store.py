@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from scavenge.core.images.manifests import (
 )
 from scavenge.core.images.reference import ImageName, check_prefix, parts, under
 from scavenge.core.naming import one_line
+from scavenge.core.redaction import Redactor
 from scavenge.edge.images.archive_file import read_file
 from scavenge.edge.images.credentials import Credentials
 from scavenge.edge.images.inflating import CannotInflate
@@ -71,6 +72,8 @@ class RegistryStore:
 
     prefix: str
     registries: Registries
+    redact: Callable[[str], str] = str
+    """Takes our passwords out of what a registry says."""
     threads: LimitedThreads = attrs.field(factory=lambda: LimitedThreads(THREADS))
     _known: dict[str, tuple[Blob, str]] = attrs.field(factory=dict)
     """Layers that were put here, by their diff ids: the blob, and the repository that has it."""
@@ -177,7 +180,7 @@ class RegistryStore:
             yield
         except RegistryFault as fault:
             after_s = fault.end.retry_after_s if isinstance(fault.end, Throttled) else None
-            raise StoreError(str(fault), retry_after_s=after_s) from None
+            raise StoreError(self.redact(str(fault)), retry_after_s=after_s) from None
         except BadManifest as exc:
             raise StoreError(f"{self.prefix}: {exc}") from None
         except (BadArchive, CannotInflate) as exc:
@@ -193,8 +196,10 @@ class RegistryStore:
 async def open_registry_store(config: RegistryStoreConfig) -> AsyncIterator[RegistryStore]:
     """The store in the configured registry. Nothing is asked until one of its calls is made."""
     random = Random()  # noqa: S311 - jitter, not a secret
-    async with open_registries(Credentials(os.environ), random) as registries:
-        yield RegistryStore(check_prefix(config.prefix), registries)
+    redact = Redactor()
+    credentials = Credentials(os.environ, hide=lambda secret: redact.hide([secret]))
+    async with open_registries(credentials, random) as registries:
+        yield RegistryStore(check_prefix(config.prefix), registries, redact)
 
 
 @attrs.define(eq=False)

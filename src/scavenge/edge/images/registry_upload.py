@@ -73,6 +73,8 @@ class _Upload:
     """Where it is under way."""
     _at: int = 0
     """How much of it the registry has."""
+    _furthest: int = 0
+    """How much of it the registry has had: an upload that it lost and gets again is no progress."""
     _piece_bytes: int = attrs.field(factory=lambda: PIECE_BYTES)
 
     def __attrs_post_init__(self) -> None:
@@ -140,7 +142,9 @@ class _Upload:
             await self._follow(self._address(), reply.headers)
         if self._at <= before:
             raise RegistryFault(Broken(f"{self.requests.host}: it takes nothing of an upload"))
-        self._retries.brought(self._at - before)
+        if self._at > self._furthest:
+            self._retries.brought(self._at - max(before, self._furthest))
+            self._furthest = self._at
         self.report(Transferred(self._at, self.blob.size_bytes))
 
     async def _look(self) -> None:

@@ -63,8 +63,9 @@ class StoreSource:
         async with self._opened(record) as pieces:
             archive = Checked(pieces, record, self._threads, report)
             end = await self._engine.load(archive, platform)
-            if isinstance(end, Delivered) and not archive.whole:
-                return Broken("the engine took the image before its archive had ended")
+            if isinstance(end, Delivered) and (wrong := await _wrong_behind(archive)) is not None:
+                await self._engine.remove(record.image)
+                return wrong
             return end
 
     @asynccontextmanager
@@ -76,3 +77,13 @@ class StoreSource:
         except Exception as exc:
             ours = [leaf for leaf in leaves(exc) if isinstance(leaf, (Stopped, EngineError))]
             raise (ours[0] if ours else Stopped(broke(exc))) from exc
+
+
+async def _wrong_behind(archive: Checked) -> DeliveryEnd | None:
+    """What is wrong with an archive, by what comes behind that which the engine has waited for."""
+    try:
+        async for _ in archive:
+            pass
+    except Stopped as exc:
+        return exc.end
+    return None
