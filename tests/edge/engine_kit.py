@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
-from fake_engine import FakeEngine, open_fake_engine
 
+from fake_engine import FakeEngine, open_fake_engine
 from scavenge.edge.images.engine import HttpEngine, open_engine
 from scavenge.errors import EngineError
 from scavenge.images import Transferred

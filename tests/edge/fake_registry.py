@@ -24,10 +24,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import attrs
-from fake_images import FakeImage, digest_of
 from fake_registry_answers import Answer, Cut, Forget, Redirect, Refuse, Silent, Swallow, Whole, Wrong
 from fake_registry_http import Call, Handler, Server
 
+from fake_images import FakeImage, digest_of
 from scavenge.core.images.manifests import DOCKER_MANIFEST, OCI_CONFIG, OCI_INDEX, OCI_LAYER, OCI_MANIFEST
 
 __all__ = [

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import attrs
-from fake_images import digest_of
 from fake_registry_answers import Answer, Cut, Forget, Redirect, Refuse, Silent, Swallow, Whole, Wrong
+
+from fake_images import digest_of
 
 if TYPE_CHECKING:
     from fake_registry import FakeRegistry

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import attrs
 import trio
-from fake_images import AMD64, FakeImage, docker_archive
 
+from fake_images import AMD64, FakeImage, docker_archive
 from scavenge.images import ImageRecord, Transferred
 from scavenge.runtime.ports import Report
 

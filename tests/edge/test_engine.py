@@ -8,9 +8,9 @@ import os
 import attrs
 import pytest
 from engine_kit import DIGEST, Auths, X, Y, engine_and_client, fails
+
 from fake_engine import Raw, Refuses
 from fake_images import AMD64, ARM64, FakeImage
-
 from scavenge.edge.images import engine_wire
 from scavenge.edge.images.engine import open_engine
 from scavenge.images import (

@@ -10,9 +10,9 @@ import httpx
 import pytest
 import trio
 from engine_kit import Auths, Pieces, X, Y, cut_up, engine_and_client
+
 from fake_engine import DISK_FULL, Cut, Fails, FakeEngine, Raw, Refuses, Silent, Slow, TakesNothing
 from fake_images import AMD64, FakeImage, docker_archive
-
 from scavenge.edge.images.engine import open_engine
 from scavenge.edge.images.verify import delivered
 from scavenge.errors import EngineError

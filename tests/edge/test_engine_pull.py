@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 from engine_kit import DIGEST, Auths, X, Y, engine_and_client, ignore
+
 from fake_engine import (
     DISK_FULL,
     LOCKED,
@@ -21,7 +22,6 @@ from fake_engine import (
     Silent,
 )
 from fake_images import AMD64, ARM64, FakeImage
-
 from scavenge.edge.images.engine import open_engine
 from scavenge.edge.images.verify import delivered
 from scavenge.images import (

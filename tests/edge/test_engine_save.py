@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import trio
 from engine_kit import Auths, Pieces, X, Y, engine_and_client
+
 from fake_engine import Cut, FakeEngine, Silent, Slow
 from fake_images import AMD64, ARM64, FakeImage
-
 from scavenge.edge.images.engine import HttpEngine, open_engine
 from scavenge.errors import EngineError
 from scavenge.images import Delivered

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import trio
 from engine_kit import Auths, X, Y, calls_all, engine_and_client, fails, ignore
+
 from fake_engine import Cut, FakeEngine, Raw, Refuses, Silent, Slow, open_fake_engine
 from fake_images import AMD64, ARM64, FakeImage
-
 from scavenge.edge.images.engine import open_engine
 from scavenge.images import (
     Delivered,

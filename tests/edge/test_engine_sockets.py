@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from engine_kit import Auths
-from fake_engine import open_fake_engine
 
+from fake_engine import open_fake_engine
 from scavenge.edge.images import sockets
 from scavenge.edge.images.engine import open_engine
 from scavenge.edge.images.sockets import Address, find_address, parse_address, usual_sockets

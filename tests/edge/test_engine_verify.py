@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from engine_kit import X, engine_and_client
+
 from fake_engine import Cut, Refuses
 from fake_images import AMD64, ARM64, FakeImage
-
 from scavenge.edge.images.verify import delivered
 from scavenge.images import (
     Broken,

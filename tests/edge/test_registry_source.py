@@ -10,11 +10,11 @@ import attrs
 import pytest
 import trio
 from engine_kit import Auths, ignore
-from fake_engine import Cut, Fails, FakeEngine, Refuses, Silent, open_fake_engine
-from fake_images import ARM64, FakeImage
 from fake_registry import FakeRegistry, Refuse, open_fake_registry
 from fake_registry import Silent as Unanswered
 
+from fake_engine import Cut, Fails, FakeEngine, Refuses, Silent, open_fake_engine
+from fake_images import ARM64, FakeImage
 from scavenge.core.images.dockerauth import Auth
 from scavenge.core.images.reference import BadReference
 from scavenge.edge.images import registry_advice

@@ -13,10 +13,10 @@ import attrs
 import pytest
 import trio
 from engine_kit import engine_and_client, ignore
-from fake_engine import DISK_FULL, Fails, FakeEngine, Raw
-from fake_images import ARM64
 
 from archive_kit import Made, new_docker, old_docker, packed
+from fake_engine import DISK_FULL, Fails, FakeEngine, Raw
+from fake_images import ARM64
 from scavenge.edge.images.shipments import ShipmentSource
 from scavenge.edge.images.tar_index import TarIndex
 from scavenge.images import Broken, Delivered, DeliveryEnd, DiskFull, EngineSilent, Missing, Transferred, Unfit

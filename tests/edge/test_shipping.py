@@ -7,9 +7,9 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from fake_images import FakeImage
 from stored_kit import IMAGE, MemoryStore, archive_of, large, record_of
 
+from fake_images import FakeImage
 from scavenge.edge.images.folder_store import FolderFiles
 from scavenge.edge.images.shipping import NotShipped, Shipped, Shipper, Step
 from scavenge.errors import StoreError
