@@ -7,6 +7,7 @@ Zstandard's window.
 
 from __future__ import annotations
 
+import importlib
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -92,7 +93,7 @@ def _codec(kind: str) -> _Codec:
             f"it is compressed by {kind}, which is not read; compress it by gzip or zstd, or not at all"
         )
     try:
-        import zstandard  # only whoever has such files needs it
+        zstandard = importlib.import_module("zstandard")  # only whoever has such files needs it
     except ImportError as exc:
         raise CannotInflate("it is compressed by zstd; to read it: pip install 'scavenge[images]'") from exc
     return _Codec(zstandard.ZstdDecompressor().decompressobj, _inflate_zstd, zstandard.ZstdError)
