@@ -112,7 +112,11 @@ def test_a_server_killed_over_eight_requests_costs_them_nothing_and_the_other_ke
         go.wait()
         return cut
 
-    with Server(dies) as dying, Server(after_a_moment) as other:
+    def waits(ask: Ask) -> Reply:
+        go.wait()  # so that not all are done before the first is asked, however late it is let in
+        return after_a_moment(ask)
+
+    with Server(dies) as dying, Server(waits) as other:
         folder.list(row(dying, max_concurrent=8), row(other, max_concurrent=8))
         with started(folder) as running:
             dying.wait_asked(16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import shutil
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -102,23 +102,26 @@ def test_an_event_log_that_cannot_be_written_costs_no_result(folder):
 
 
 def test_few_descriptors_for_many_slots_cost_time_and_nobody_is_ejected(folder):
-    folder.dataset(150)
+    folder.dataset(400)
     folder.evaluation("", ["max_retries = 0"])
+    short = threading.Event()
 
     def unhurriedly(ask: Ask) -> Reply:
-        time.sleep(0.2)
+        short.wait(1.0)  # until there are no more descriptors, so that they run out however slowly they are taken
         return answered(ask)
 
+    many = ["--set", 'admission.policy="fixed"']  # as many as the rows allow, at once
+    arguments = ("run", "eval.toml", "--log-level", "debug", *many)
     with Server(unhurriedly) as one, Server(unhurriedly) as two:
         folder.list(row(one, max_concurrent=100), row(two, max_concurrent=100))
-        many = ["--set", 'admission.policy="fixed"']  # as many as the rows allow, at once
-        done = run(folder, "run", "eval.toml", "--log-level", "debug", *many, limits=[(resource.RLIMIT_NOFILE, 64)])
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert " is ejected" not in done.stderr
-    assert len(folder.lines()) == len(folder.latest()) == 150
-    assert "Too many open files" in done.stderr
+        with started(folder, *arguments, limits=[(resource.RLIMIT_NOFILE, 64)]) as running:
+            running.wait_told("Too many open files")
+            short.set()
+            assert running.wait() == 0, running.told[-3000:]
+    assert " is ejected" not in running.told
+    assert len(folder.lines()) == len(folder.latest()) == 400
     assert one.peak + two.peak < 64
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in running.told
 
 
 def test_a_run_folder_that_is_deleted_under_a_run_ends_it_instead_of_losing_every_further_result(folder):
