@@ -78,7 +78,6 @@ async def test_who_has_waited_longest_is_served_first(autojump_clock):
         for number in (2, 0, 3):
             nursery.start_soon(use, stage, image(number))
             await trio.testing.wait_all_tasks_blocked()
-    assert stage.sources[0].asked == [image(number) for number in (2, 0, 3, 1)][: len(stage.sources[0].asked)]
     assert stage.sources[0].asked[:3] == [image(2), image(0), image(3)]
 
 

@@ -26,7 +26,6 @@ from scavenge.edge.images.ledger import brought, default_folder
 from scavenge.edge.logs import set_up_logs
 from scavenge.edge.threads import LimitedThreads
 from scavenge.errors import single_error
-from scavenge.events import Event, Warned
 from scavenge.images import InUse, LocalImage, NotRemoved, RemovalEnd, Removed
 from scavenge.runtime.ports import ImageEngine, ImageLedger
 
@@ -62,13 +61,9 @@ async def _list(
 ) -> tuple[list[dict[str, object]], bool]:
     """A row an image, and whether these are all: rows that cannot be played are told, and need who knows what."""
 
-    def say(event: Event) -> None:
-        if isinstance(event, Warned):
-            screen.say(event.message)
-
     settings = with_engine(ImageSettings() if parts is None else parts.settings.images, engine)
     with single_error():
-        needs = Needs(dict.fromkeys(listed)) if parts is None else await needs_of(parts, say)
+        needs = Needs(dict.fromkeys(listed)) if parts is None else await needs_of(parts, screen.say)
         images = list(needs.images)
         async with open_engine(settings.engine, os.environ, Credentials(os.environ, warn=screen.say)) as there:
             sizes = _sizes(await there.list_images())

@@ -6,7 +6,7 @@ Plays nothing and asks no endpoint; environments that live in workers are asked 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -21,7 +21,7 @@ from scavenge.core.images.reference import BadReference, canonical
 from scavenge.edge.threads import LimitedThreads
 from scavenge.environments.references import importable
 from scavenge.errors import ConfigError, Problem, UsageError
-from scavenge.events import Observer, Warned
+from scavenge.events import Event, Observer, Warned
 from scavenge.rollouts import Example
 from scavenge.runtime.hosting import Host
 from scavenge.runtime.runner import CLOSE_WITHIN_S
@@ -75,12 +75,17 @@ class Needs:
         self.unknown += sum(row.error is not None for row in rows)
 
 
-async def needs_of(parts: Parts, emit: Observer) -> Needs:
+async def needs_of(parts: Parts, say: Callable[[str], None]) -> Needs:
     """What the rows of the evaluations need.
 
-    Raises :class:`scavenge.errors.EnvironmentBroken`. Rows that cannot be played are told.
-    Cancelled, it leaves nothing.
+    Raises :class:`scavenge.errors.EnvironmentBroken`. *say* is told of rows that cannot be played, and of what else is
+    wrong. Cancelled, it leaves nothing.
     """
+
+    def emit(event: Event) -> None:
+        if isinstance(event, Warned):
+            say(event.message)
+
     needs = Needs()
     with tempfile.TemporaryDirectory() as logs, importable(parts.settings.base_dir):
         ports = HostPorts(Path(logs), LimitedThreads(READING_THREADS), Random(), emit, _unheard)  # noqa: S311 - for jitter

@@ -19,7 +19,6 @@ from scavenge.edge.console import Screen
 from scavenge.edge.image_bars import ImageBars, run_image_bars
 from scavenge.edge.logs import set_up_logs
 from scavenge.errors import ImageUnavailable, single_error
-from scavenge.events import Event, Warned
 from scavenge.runtime.imagepool import ImagePool
 
 OWNER = "images pull"
@@ -35,12 +34,8 @@ def pull_in_console(file: Path, engine: str | None) -> int:
 
 
 async def _pull(parts: Parts | None, listed: list[str], engine: str | None, screen: Screen) -> int:
-    def say(event: Event) -> None:
-        if isinstance(event, Warned):
-            screen.say(event.message)
-
     with single_error():
-        needs = Needs(dict.fromkeys(listed)) if parts is None else await needs_of(parts, say)
+        needs = Needs(dict.fromkeys(listed)) if parts is None else await needs_of(parts, screen.say)
         images = list(needs.images)
         if not images:
             screen.say("nothing to pull: no image is needed")
