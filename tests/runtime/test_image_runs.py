@@ -196,3 +196,20 @@ async def test_images_that_nobody_took_out_of_the_line_are_given_back(autojump_c
         assert line.is_empty
         with pytest.raises(ValueError, match="lease"):
             stage.pool.plan.unlease(image(1))
+
+
+async def test_a_run_that_is_stopped_gives_back_the_images_of_rollouts_that_wait_for_room(autojump_clock):
+    class Stuck(Boxes):
+        async def play(self, example: Example, model: ModelSession) -> Rollout:
+            await trio.sleep_forever()
+            raise AssertionError
+
+    boxes = ["1", "2", "3", "4"]
+    stage = make_images(FakeEngine())
+    async with open_kit(fleet()) as kit:
+        with trio.move_on_after(120):
+            await play(kit, stage, Stuck(boxes), max_concurrent=1)
+    assert len(stage.sources[0].asked) == len(boxes)
+    for box in boxes:
+        with pytest.raises(ValueError, match="lease"):
+            stage.pool.plan.unlease(image(box))
