@@ -18,7 +18,7 @@ from scavenge.config.schema import WorkerSettings
 from scavenge.core.frames import MAX_FRAME_BYTES
 from scavenge.core.supervision import settings as supervision
 from scavenge.core.workers_view import WorkersView
-from scavenge.edge.gateway_connection import GatewaySettings
+from scavenge.edge.gateway.connection import GatewaySettings
 from scavenge.edge.worker_log import log_name
 from scavenge.runtime.workerhost import READING_DEATHS, STOP_GRACE_S
 from scavenge.runtime.workerpool import BLOCKED_S

@@ -10,8 +10,8 @@ import attrs
 import h11
 import trio
 
-from scavenge.edge.gateway import GatewayListener, open_listener, run_gateway
-from scavenge.edge.gateway_connection import GatewaySettings
+from scavenge.edge.gateway.connection import GatewaySettings
+from scavenge.edge.gateway.server import GatewayListener, open_listener, run_gateway
 from scavenge.errors import single_error
 from scavenge.types import Attempt, Completion, Url, Usage
 

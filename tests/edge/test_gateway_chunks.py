@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenge.core.chat import ReplyReader
-from scavenge.edge.gateway_chunks import events_of
+from scavenge.edge.gateway.chunks import events_of
 from scavenge.types import Ok
 
 TEXTS = st.text(max_size=5) | st.sampled_from(["x" * 10_000, "\u2028\n\n", "\ud800"])

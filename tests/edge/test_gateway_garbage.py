@@ -11,8 +11,8 @@ from gateway_kit import DOCUMENT, MESSAGES, PATH, TOKEN, completion, open_gatewa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scavenge.edge.gateway_calls import read_call, session_of
-from scavenge.edge.gateway_wire import Refusal, Wire
+from scavenge.edge.gateway.calls import read_call, session_of
+from scavenge.edge.gateway.wire import Refusal, Wire
 
 MAX_HEAD, MAX_BODY = 2000, 4000
 

@@ -7,8 +7,8 @@ import trio
 import trio.testing
 from gateway_kit import TOKEN, Door, post, waiting
 
-from scavenge.edge.gateway_connection import Gate, GatewaySettings, serve_connection
-from scavenge.edge.gateway_peer import Peer
+from scavenge.edge.gateway.connection import Gate, GatewaySettings, serve_connection
+from scavenge.edge.gateway.peer import Peer
 from scavenge.errors import leaves
 
 

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 from gateway_kit import TOKEN, Door, open_gateway, post, raising, until, waiting
 
-from scavenge.edge.gateway import open_listener, run_gateway
+from scavenge.edge.gateway.server import open_listener, run_gateway
 from scavenge.errors import UsageError
 
 GET = b"GET /v1/models HTTP/1.1\r\nHost: gateway\r\n\r\n"

@@ -53,7 +53,7 @@ from worker_process_kit import nothing_left
 
 from scavenge.core.supervision import SupervisorSettings, Ticket
 from scavenge.core.worker_messages import Load
-from scavenge.edge.gateway import GatewayListener, open_listener, run_gateway
+from scavenge.edge.gateway.server import GatewayListener, open_listener, run_gateway
 from scavenge.edge.threads import LimitedThreads
 from scavenge.edge.worker_process import ProcessLauncher
 from scavenge.errors import single_error

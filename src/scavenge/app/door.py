@@ -10,7 +10,7 @@ from functools import partial
 import trio
 
 from scavenge.core.redaction import Redactor
-from scavenge.edge.gateway import open_listener, run_gateway
+from scavenge.edge.gateway.server import open_listener, run_gateway
 from scavenge.errors import single_error
 from scavenge.runtime.desk import SessionDesk
 

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from scavenge.core.plainjson import read_json
-from scavenge.edge.gateway_wire import Head, Refusal
+from scavenge.edge.gateway.wire import Head, Refusal
 from scavenge.types import Json, Messages
 
 _CHAT = re.compile(r"/session/([^/]+)/v1/chat/completions/?")

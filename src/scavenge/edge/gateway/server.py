@@ -18,8 +18,8 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from scavenge.edge.gateway_calls import path_of
-from scavenge.edge.gateway_connection import Gate, GatewaySettings, serve_connection
+from scavenge.edge.gateway.calls import path_of
+from scavenge.edge.gateway.connection import Gate, GatewaySettings, serve_connection
 from scavenge.errors import UsageError
 from scavenge.runtime.ports import ModelDoor
 from scavenge.types import ModelAddress

@@ -17,10 +17,10 @@ import trio
 
 from scavenge.core.doorwords import error_body, refusal_body, reply_body
 from scavenge.core.plainjson import read_json
-from scavenge.edge.gateway_calls import Call, read_call, session_of
-from scavenge.edge.gateway_chunks import WAITING, event, events_of
-from scavenge.edge.gateway_peer import Peer
-from scavenge.edge.gateway_wire import Head, Refusal, Wire
+from scavenge.edge.gateway.calls import Call, read_call, session_of
+from scavenge.edge.gateway.chunks import WAITING, event, events_of
+from scavenge.edge.gateway.peer import Peer
+from scavenge.edge.gateway.wire import Head, Refusal, Wire
 from scavenge.errors import ScavengeError
 from scavenge.runtime.ports import ModelDoor
 from scavenge.types import Json
