@@ -1,18 +1,21 @@
-"""Hypothesis profiles, and the rule for tests that need something real.
+"""Hypothesis profiles, the rule for tests that need something real, and what makes the suite quick.
 
 Profiles: ``dev`` by default, ``ci`` under CI, ``machines`` for the long runs of ``nox -s machines``.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
 from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from real_parts import check_mark, refuse_missing_import, required
+from suite_order import long_first
 
 settings.register_profile("dev", deadline=None, max_examples=50)
 settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, database=None)
@@ -21,6 +24,10 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("SCAVENGE_HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# Without byte code each of the hundreds of processes that the suite starts would compile all of scavenge anew, and each
+# of pytest's own all tests.
 
 DISTURBED_BY_COVERAGE = ("test_a_disk_that_fills_up", "test_a_disk_with_no_room")
 """On a full disk coverage cannot write either, and complains in the name of the program that is tested."""
@@ -32,11 +39,22 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out, while coverage is measured, what it would break."""
+    """Leave out, while coverage is measured, what it would break; in several processes, begin with the long ones."""
     if config.getoption("cov_source", default=None):
         left_out = [item for item in items if any(name in item.nodeid for name in DISTURBED_BY_COVERAGE)]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+    if hasattr(config, "workerinput"):
+        items[:] = long_first(items, config.workerinput["workercount"])
+
+
+def pytest_collection_finish() -> None:
+    """Take what all these tests are made of out of the garbage collector's sight.
+
+    Some tests have it look through everything, which would be hundreds of thousands of things more, each time.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -36,6 +36,12 @@ def test_help_imports_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+def test_a_run_imports_no_test_tools():
+    names = ("pytest", "hypothesis", "trio.testing", "scavenge.testing.host", "scavenge.testing.source_kit")
+    ask = f"import sys, scavenge.app.evaluation; print([name for name in {names} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
 @pytest.mark.parametrize("command", sorted(scavenge.commands))
 def test_the_help_of_every_command_has_examples(command, capsys):
     assert exit_status([command, "--help"]) == 0

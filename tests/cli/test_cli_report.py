@@ -31,9 +31,8 @@ def run_dir(played: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(played, tmp_path / "runs" / "eval-1"))
 
 
-def report(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    wanted = command("report", *map(str, arguments))
-    return subprocess.run(wanted, capture_output=True, text=True, check=False, cwd=cwd)
+def report(*arguments: str | Path, cwd: Path = Path()) -> subprocess.CompletedProcess[str]:
+    return run_here(Folder(cwd), "report", *map(str, arguments))
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -42,7 +41,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def test_the_page_is_in_the_folder_its_path_on_standard_output_and_all_else_as_it_was(run_dir):
     before = content(run_dir)
-    done = report(run_dir)
+    done = subprocess.run(command("report", str(run_dir)), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{run_dir}/report.html\n", "")
     after = content(run_dir)
     page = after.pop("report.html").decode()

@@ -103,7 +103,7 @@ def server_command(model: Path, address: str, port: int, options: Sequence[str] 
     PROGRAM.chmod(0o755)  # the wheel does not carry the permission
     place = ["-m", str(model), "-a", MODEL, "--host", address, "--port", str(port)]
     size = ["-np", str(SLOTS), "-c", str(SLOTS * CONTEXT_PER_SLOT), "-t", "1", "-tb", "1", "--device", "none"]
-    return [str(PROGRAM), *place, *size, "--slots", "--no-webui", *options]
+    return [str(PROGRAM), *place, *size, "--slots", "--no-webui", "--no-warmup", *options]
 
 
 def start_server(model: Path, folder: Path, options: Sequence[str] = ()) -> LlamaServer:

@@ -20,7 +20,7 @@ from llama_server import MODEL, NAME, needs_llama_server, server_command
 pytestmark = [needs_llama_server, needs_hosts]
 
 PORT = 8000
-TOKENS = 48
+TOKENS = 12
 
 
 @attrs.define(eq=False)

@@ -1,5 +1,7 @@
 """The endpoint source type ``simulated``: servers that exist while a run asks for them, for trying scavenge out.
 
+Every run knows this type, and few use it: what the servers are made of is imported where it is needed.
+
 versionadded: 0.1
 """
 
@@ -7,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import attrs
 from attrs import validators
 
 from scavenge.errors import ConfigError
-from scavenge.testing.batching_settings import BatchingSettings
-from scavenge.testing.engine import EngineSettings
-from scavenge.testing.engine_kinds import AnySettings
-from scavenge.testing.faults import parse_script
-from scavenge.testing.served import SimulatedServer
-from scavenge.testing.server import FleetPlan, HttpFleet, open_http_fleet
+
+if TYPE_CHECKING:
+    from scavenge.testing.engine_kinds import AnySettings
+    from scavenge.testing.server import FleetPlan, HttpFleet
 
 
 def server_names(count: int) -> list[str]:
@@ -49,6 +50,8 @@ class SimulatedConfig:
     random_seed: int = 0
 
     def __attrs_post_init__(self) -> None:
+        from scavenge.testing.faults import parse_script
+
         try:
             parse_script(self.script, server_names(self.servers))
         except ConfigError as error:
@@ -56,6 +59,9 @@ class SimulatedConfig:
         self._engine()  # raises for what no engine can be
 
     def _engine(self) -> AnySettings:
+        from scavenge.testing.batching_settings import BatchingSettings
+        from scavenge.testing.engine import EngineSettings
+
         plain = EngineSettings(self.token_s, self.load_s, self.slots, tokens_per_event=1)
         if self.kv_tokens is None:
             return plain
@@ -65,6 +71,9 @@ class SimulatedConfig:
 
     def plan(self, first_port: int = 0) -> FleetPlan:
         """The servers that these keys ask for."""
+        from scavenge.testing.served import SimulatedServer
+        from scavenge.testing.server import FleetPlan
+
         servers = [
             SimulatedServer(name, self._engine(), self.model, self.endpoint_id, self.max_concurrent, metrics="vllm")
             for name in server_names(self.servers)
@@ -78,5 +87,7 @@ async def open_simulated(config: SimulatedConfig) -> AsyncIterator[HttpFleet]:
 
     Leaving, also by cancellation, ends the servers, every connection and every task.
     """
+    from scavenge.testing.server import open_http_fleet
+
     async with open_http_fleet(config.plan()) as fleet:
         yield fleet
