@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from scavenge.config import (
     EvalSettings,
+    GatewaySettings,
     ImageSettings,
     PolicySettings,
     RunSettings,
@@ -95,6 +96,17 @@ def runs(draw):
             startup_timeout=SECONDS,
             restart_backoff_max=SECONDS,
             request_deadline=SECONDS,
+        ),
+        "gateway": st.builds(
+            GatewaySettings,
+            host=NAMES,
+            port=st.integers(0, 65535),
+            token_var=st.none() | st.just("TOKEN"),
+            grace=SECONDS,
+            max_body=COUNTS,
+            max_retries=COUNTS,
+            request_timeout=st.none() | SECONDS,
+            stream=st.booleans(),
         ),
     }
     return RunSettings(

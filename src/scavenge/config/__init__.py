@@ -9,6 +9,7 @@ from scavenge.config.plugin_keys import structure_arguments, structure_plugin
 from scavenge.config.problems import Where
 from scavenge.config.schema import (
     EvalSettings,
+    GatewaySettings,
     ImageSettings,
     PolicySettings,
     RunSettings,
@@ -19,6 +20,7 @@ from scavenge.config.schema import (
 
 __all__ = [
     "EvalSettings",
+    "GatewaySettings",
     "ImageSettings",
     "PolicySettings",
     "RunSettings",

@@ -17,7 +17,9 @@ from scavenge.config.evals import read_evals
 from scavenge.config.fields import Reader, unknown_keys
 from scavenge.config.problems import Fault, Mismatch, Where, Wrong
 from scavenge.config.schema import (
+    REQUEST_KEYS,
     EvalSettings,
+    GatewaySettings,
     ImageSettings,
     PolicySettings,
     RunSettings,
@@ -45,7 +47,10 @@ PLAIN_TABLES: Mapping[str, type] = {
     "health": HealthSettings,
     "images": ImageSettings,
     "workers": WorkerSettings,
+    "gateway": GatewaySettings,
 }
+_INHERITED = {"gateway": REQUEST_KEYS}
+"""Keys above the first table that are defaults of a plain table, as they are of every ``[[eval]]``."""
 _PATH_KEY = "endpoints_path"
 _ARRAYS = ("eval", "source")
 _STORES = ("images", "store")
@@ -119,13 +124,18 @@ class _Assembly:
 
     def _plain(self, key: str, cls: type) -> object:
         arrays = [path[1] for path in _ARRAYS_WITHIN if path[0] == key]
+        own = {name: value for name, value in self._table(key).items() if name not in arrays}
         try:
-            return self.reader.build(
-                cls, {name: value for name, value in self._table(key).items() if name not in arrays}
-            )
+            return self.reader.build(cls, {**self._inherited(key, cls), **own})
         except Wrong as exc:
             self.faults.extend(fault.below(key) for fault in exc.faults)
             return None
+
+    def _inherited(self, key: str, cls: type) -> dict[str, Any]:
+        """What a plain table inherits; a default that is wrong is reported where the evals' defaults are read."""
+        above = self._part(_INHERITED.get(key, ()))
+        sound = self.reader.present(cls, above).values
+        return {name: value for name, value in above.items() if name in sound}
 
     def _policy(self, key: str) -> PolicySettings:
         keys = dict(self._table(key))

@@ -49,6 +49,21 @@ class VariableName:
             raise ValueError(f"{attribute.name}: expected {self.expects('')}")
 
 
+@attrs.frozen
+class Between:
+    """A validator: a number within two bounds, which it may be itself."""
+
+    least: int
+    most: int
+
+    def expects(self, noun: str) -> str:
+        return f"{noun} from {self.least} to {self.most}"
+
+    def __call__(self, instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
+        if not self.least <= value <= self.most:
+            raise ValueError(f"{attribute.name}: expected {self.expects('a number')}, got {value}")
+
+
 def _each_a_mirror(instance: object, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
     for index, prefix in enumerate(value):
         try:
@@ -206,6 +221,36 @@ class WorkerSettings:
             raise ValueError(f"min must not be above max, {got}; lower min or raise max")
 
 
+REQUEST_KEYS = ("max_retries", "max_lost", "request_timeout", "idle_timeout", "stream")
+"""What holds for each request: keys of ``[[eval]]`` and of ``[gateway]``, which inherit them from above the tables."""
+
+
+@attrs.frozen
+class GatewaySettings:
+    """``[gateway]``: the door for foreign clients. Times are in seconds."""
+
+    host: str = attrs.field(default="127.0.0.1", validator=_filled)
+    port: int = attrs.field(default=8400, validator=Between(0, 65535))
+    """0: any that is free."""
+    token_var: str | None = attrs.field(
+        default=None, validator=validators.optional(VariableName()), metadata={"secret": True}
+    )
+    """The variable with the token that clients have to send."""
+    session_idle: float = attrs.field(default=600.0, validator=_above_0)
+    """How long a session may be without a request before it ends."""
+    grace: float = attrs.field(default=30.0, validator=_at_least_0)
+    """How long requests may take to end after a signal."""
+    max_body: int = attrs.field(default=64 * 1024 * 1024, validator=_at_least_1)
+    """In bytes."""
+    max_retries: int = attrs.field(default=3, validator=_at_least_0)
+    max_lost: int = attrs.field(default=20, validator=_at_least_0)
+    """0: no limit."""
+    request_timeout: float | None = attrs.field(default=None, validator=validators.optional(_above_0))
+    idle_timeout: float = attrs.field(default=600.0, validator=_above_0)
+    stream: bool = True
+    """Whether servers are asked for a stream where the client wants none."""
+
+
 @attrs.frozen
 class RunSettings:
     """A whole evaluation file, every default filled in. ``stall_timeout`` and the interval are in seconds."""
@@ -230,6 +275,7 @@ class RunSettings:
     image_stores: tuple[StoreSettings, ...] = ()
     """``[[images.store]]``."""
     workers: WorkerSettings = WorkerSettings()
+    gateway: GatewaySettings = GatewaySettings()
     where: Where = attrs.field(default=Where("settings"), eq=False, repr=False)
     """Names the file and its tables in later messages: ``where.at("eval", 0, "env_args")``."""
 
