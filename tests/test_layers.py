@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "scavenge"
-GROUND = {"errors", "types", "listings", "rollouts", "status", "signals", "events", "images"}
+GROUND = {"errors", "types", "calls", "listings", "rollouts", "status", "signals", "events", "images"}
 MAY_SEE: dict[str, set[str]] = {
     "errors": set(),
+    "calls": {"types"},
     "types": {"errors"},
     "listings": {"errors", "types"},
     "rollouts": {"types"},

@@ -104,6 +104,10 @@ class Reply:
     usage: Usage = Usage()
     raw: Json = attrs.field(factory=dict, repr=False)
     """The reply in the shape of a non-streaming response, put together from the chunks when it was streamed."""
+    body: bytes | None = attrs.field(default=None, repr=False)
+    """The same as it came; ``None`` where it came as a stream."""
+    pieces: int = 0
+    """How many chunks said something, of a stream that was handed on: about its tokens, where nobody counted them."""
 
 
 class LostCause(enum.Enum):
@@ -252,5 +256,5 @@ class RequestFailed(ScavengeError):
 
     def __str__(self) -> str:
         tried, status = len(self.attempts), self.outcome.http_status
-        code = "" if status is None else f" (HTTP {status})"
+        code = "" if status is None or status < 400 else f" (HTTP {status})"  # what broke later is in the message
         return f"{self.outcome.name}{code} after {tried} attempt{'s' * (tried != 1)}: {self.outcome.message}"

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenge.core.chat import ReplyReader, encode_request
+from scavenge.core.chat import ReplyReader
 from scavenge.core.errorbody import Wording
+from scavenge.core.request_body import encode_request
 from scavenge.types import (
     ApiType,
     Busy,
@@ -320,6 +321,14 @@ def test_a_finish_reason_of_any_depth_is_an_outcome(levels: int) -> None:
     assert isinstance(outcome(b"data: " + body + b"\n\ndata: [DONE]\n\n"), Failed)
 
 
+def test_a_stream_that_ends_anywhere_before_its_end_is_lost() -> None:
+    stream = sse(*WHOLE)
+    whole_at = len(stream.rstrip(b"\n"))
+    for end in range(len(stream)):
+        assert isinstance(outcome(stream[:end]), Ok if end >= whole_at else Lost), stream[:end]
+    assert outcome(stream[:20]) == Lost("the stream ended within an event", http_status=200)
+
+
 def test_an_event_of_another_name_is_a_chunk() -> None:
     stream = b"event: message\n" + sse(delta(content="a"), done=False) + b"event: x\n" + sse(delta("stop"))
     assert reply(stream).text == "a"
@@ -469,6 +478,13 @@ def test_the_body_of_an_error_is_read_up_to_its_limit() -> None:
         reader.feed(b"x" * 1_000)
     assert reader.over
     assert isinstance(reader.finish(), Failed)
+
+
+def test_the_body_of_an_error_has_the_limit_of_any_other_where_that_is_lower() -> None:
+    reader = ReplyReader(max_body_bytes=100)
+    reader.start(500, {})
+    reader.feed(b"x" * 101)
+    assert reader.over
 
 
 def test_an_event_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

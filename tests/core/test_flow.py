@@ -71,6 +71,24 @@ def test_a_slow_stream_may_be_silent_for_longer():
     assert stream.is_stalled(4.0 + 21.0)
 
 
+def test_a_stream_whose_reader_waits_for_somebody_else_is_not_stalled():
+    meter = FlowMeter(0.0)
+    stream = meter.begin(0.0)
+    stream.came(0.0)
+    stream.hold_back()
+    assert meter.take(100.0).stalled == 0.0
+    stream.read_on(100.0)
+    assert not stream.is_stalled(100.0 + STALLED_AFTER_S)
+    assert meter.take(110.0).stalled == 1.0
+
+
+def test_that_it_is_read_on_is_no_token():
+    stream = Stream(0.0, 1)
+    stream.hold_back()
+    stream.read_on(5.0)
+    assert (stream.first_at, stream.last_at, stream.chunks) == (None, -math.inf, 0)
+
+
 def test_a_stream_that_has_not_begun_is_not_stalled():
     assert not Stream(0.0, 1).is_stalled(1e6)
 

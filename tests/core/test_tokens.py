@@ -14,6 +14,13 @@ def test_tokens_are_the_servers_count_where_there_is_one():
     assert tokens_of(Busy("x")) is None
 
 
+def test_a_reply_whose_tokens_nobody_counted_has_a_token_a_piece_at_least():
+    assert tokens_of(Ok(Reply("", "stop", pieces=5))) == 5
+    assert tokens_of(Ok(Reply("12345678", "stop", pieces=5))) == 5
+    assert tokens_of(Ok(Reply("12345678", "stop", pieces=1))) == 2
+    assert tokens_of(Ok(Reply("", "stop", usage=Usage(1, 7), pieces=9))) == 7
+
+
 @pytest.mark.parametrize(
     ("messages", "tokens"),
     [

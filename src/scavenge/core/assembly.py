@@ -11,10 +11,15 @@ tokens so far, the tokens since the last such chunk are counted in its place.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import attrs
 
-_TEXTS = frozenset({"content", "reasoning_content", "reasoning", "refusal"})
+TEXTS = frozenset({"content", "reasoning_content", "reasoning", "refusal"})
+"""What of a message is joined."""
+MOST_CHOICES = 2**16
+"""A choice takes far more memory than the few bytes in which a server can number one."""
+_LASTING = ("usage", "timings")  # what says something of the whole reply
 _MOST_TOKENS_A_CHUNK = 64
 """What a server says beyond that did not come with the chunk: hidden reasoning, or nonsense."""
 
@@ -22,7 +27,7 @@ _MOST_TOKENS_A_CHUNK = 64
 class Assembly:
     """One streamed reply, as far as it has come."""
 
-    __slots__ = ("_choices", "_tokens", "_top", "pieces")
+    __slots__ = ("_choices", "_tokens", "_top", "endings", "pieces")
 
     def __init__(self) -> None:
         self._top: dict[str, object] = {}
@@ -30,14 +35,20 @@ class Assembly:
         self._tokens: int | None = None  # so far, as the server counts them along
         self.pieces = 0
         """How many pieces have come."""
+        self.endings: dict[int, object] = {}
+        """The last finish reason of each choice that has one; whoever has seen to them clears it."""
 
-    def add(self, chunk: Mapping[str, object]) -> None:
-        """Take in one chunk. Raises :class:`ValueError` for one that cannot be understood."""
+    def add(self, chunk: Mapping[str, object]) -> bool:
+        """Take in one chunk; tell whether it says anything.
+
+        Raises :class:`ValueError` for one that cannot be understood.
+        """
         said = 0
+        top = self._top
         for key, value in chunk.items():
             if key != "choices":
                 if value is not None:
-                    self._top[key] = value
+                    top[key] = value
             elif isinstance(value, list):
                 for choice in value:
                     said += self._add_choice(choice)
@@ -46,6 +57,7 @@ class Assembly:
         if said:
             usage = chunk.get("usage")
             self.pieces += said if usage is None else self._tokens_since(usage, said)
+        return said > 0
 
     def _tokens_since(self, usage: object, said: int) -> int:
         """How many tokens came with a chunk that says *said* pieces and has a usage."""
@@ -60,10 +72,27 @@ class Assembly:
             raise ValueError("a choice is no object")
         index = choice.get("index")
         number = index if type(index) is int else 0
+        if (reason := choice.get("finish_reason")) is not None:
+            self.endings[number] = reason
         known = self._choices.get(number)
         if known is None:
+            if len(self._choices) >= MOST_CHOICES:
+                raise ValueError(f"it has more than {MOST_CHOICES} choices")
             known = self._choices[number] = _Choice()
         return known.add(choice)
+
+    def pieces_at(self, number: int, key: str, call: int | None = None) -> list[str]:
+        """The pieces of a text of which some has come, of arguments by the index of the call; to append and count."""
+        choice = self._choices[number]
+        if key == "text":
+            return choice.completion
+        return choice.texts[key] if call is None else choice.calls.arguments(call)
+
+    def forget(self) -> None:
+        """Let go of texts, arguments and the like; what choices there are, how they end and the usage stay."""
+        self._top = {key: self._top[key] for key in _LASTING if key in self._top}
+        for choice in self._choices.values():
+            choice.forget()
 
     def document(self) -> dict[str, object]:
         """The reply in the shape of a non-streaming response."""
@@ -112,8 +141,14 @@ class _Choice:
         for key, value in delta.items():
             if value is None:
                 continue
-            if key in _TEXTS:
-                says |= self._add_text(key, value)
+            if key in TEXTS:
+                if isinstance(value, str):
+                    if key not in self.texts:
+                        self.texts[key] = []
+                    self.texts[key].append(value)
+                    says = says or value != ""
+                else:
+                    says |= self._add_parts(key, value)
             elif key == "tool_calls":
                 says |= self.calls.add(value)
             elif key == "function_call" and isinstance(value, dict):
@@ -122,16 +157,22 @@ class _Choice:
                 self.message[key] = _joined(self.message.get(key), value)
         return says
 
-    def _add_text(self, key: str, value: object) -> bool:
-        if isinstance(value, str):
-            self.texts.setdefault(key, []).append(value)
-            return value != ""
-        text, reasoning = parts_of(value)
+    def _add_parts(self, key: str, parts: object) -> bool:
+        text, reasoning = parts_of(parts)
         if text:
             self.texts.setdefault(key, []).append(text)
         if reasoning:
             self.texts.setdefault("reasoning_content", []).append(reasoning)
         return text != "" or reasoning != ""
+
+    def forget(self) -> None:
+        """Let go of all but what there is, a message or a text, and how it ends."""
+        for pieces in (*self.texts.values(), self.completion):
+            pieces.clear()
+        self.message.clear()
+        self.calls = _ToolCalls()
+        self.function.clear()
+        self.others = {key: value for key, value in self.others.items() if key == "finish_reason"}
 
     def document(self, index: int) -> dict[str, object]:
         document: dict[str, object] = {"index": index}
@@ -177,6 +218,10 @@ class _ToolCalls:
             call = self.by_index[index] = {}
             self.calls.append(call)
         return call
+
+    def arguments(self, index: int) -> list[str]:
+        """The pieces of the arguments of a call of which some have come."""
+        return cast("dict[str, _Pieces]", self.by_index[index]["function"])["arguments"]
 
 
 class _Pieces(list[str]):

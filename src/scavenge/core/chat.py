@@ -1,4 +1,4 @@
-"""The OpenAI chat and completions protocols on the wire: requests to bytes, replies to outcomes. Sans-IO.
+"""Replies of the OpenAI chat and completions protocols, from bytes to outcomes. Sans-IO.
 
 When a reply is whole. A plain one: its body ended properly, is JSON, has choices, and each choice has a known finish
 reason. A streamed one: each choice had a known finish reason **and** ``[DONE]`` came; what comes or fails to come after
@@ -12,17 +12,16 @@ proxies mislabel. Limits: a body of more than ``max_body_bytes`` is a fault of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import orjson
-
-from scavenge.core.assembly import Assembly, parts_of
-from scavenge.core.errorbody import ErrorFacts, Wording, describe, error_in, error_of
+from scavenge.core.assembly import Assembly
+from scavenge.core.chunk_reader import ChunkReader
+from scavenge.core.errorbody import ErrorFacts, Wording, describe, error_of
 from scavenge.core.outcome import outcome_of_error_in_reply, outcome_of_status
 from scavenge.core.plainjson import read_json_fast
 from scavenge.core.reply import outcome_of_document
 from scavenge.core.sse import ErrorEvent, EventTooLong, SseParser
-from scavenge.types import ApiType, ChatRequest, Failed, Lost, LostCause, Messages, Ok, Outcome, Rejected
+from scavenge.types import Failed, Lost, LostCause, Ok, Outcome
 
 MAX_BODY_BYTES = 64 * 2**20
 MAX_ERROR_BODY_BYTES = 2**20
@@ -31,55 +30,13 @@ MAX_ERROR_BODY_BYTES = 2**20
 _EVENT_STARTS = b":deir"  # of a comment, data, event, id, retry; no JSON begins so
 _NO_WORDING = Wording()
 _SNIPPET_BYTES = 32_768  # more than a message shows, so that no secret is cut before it is taken out
-_BLANK = b" \t\r\n\xef\xbb\xbf"
+BLANK = b" \t\r\n\xef\xbb\xbf"
+"""What may stand before a body without being any of it."""
 
 
-def encode_request(api_type: ApiType, model: str, request: ChatRequest) -> bytes | Rejected:
-    """The body of a request, or why it cannot be written as JSON.
-
-    Options are sent as they are; ``model`` is the endpoint's, and a stream is asked to end with its usage. The
-    completions protocol has no messages: unless the options have a ``prompt``, their texts are it, with an empty line
-    between them.
-    """
-    try:
-        return orjson.dumps(_body_of(api_type, model, request), default=_plain)
-    except (TypeError, ValueError, AttributeError, RecursionError) as problem:
-        return Rejected(f"the request cannot be written as JSON: {problem}")
-
-
-def _body_of(api_type: ApiType, model: str, request: ChatRequest) -> dict[str, object]:
-    body: dict[str, object] = {"model": model}
-    if api_type is ApiType.CHAT_COMPLETIONS:
-        body["messages"] = request.messages
-    elif "prompt" not in request.options:
-        body["prompt"] = prompt_of(request.messages)
-    body.update(request.options)
-    body["model"] = model
-    body.pop("stream", None)
-    if request.stream:
-        given = request.options.get("stream_options")
-        body["stream"] = True
-        body["stream_options"] = {**(given if isinstance(given, Mapping) else {}), "include_usage": True}
-    else:
-        body.pop("stream_options", None)  # servers refuse it without a stream
-    return body
-
-
-def prompt_of(messages: Messages) -> str:
-    """The texts of the messages, with an empty line between them."""
-    texts = []
-    for message in messages:
-        content = message.get("content")
-        texts.append(content if isinstance(content, str) else parts_of(content or [])[0])
-    return "\n\n".join(texts)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")
+def begins_stream(http_status: int, body: bytes) -> bool:
+    """Whether a reply is a stream, by the beginning of its body, which is not :data:`BLANK`."""
+    return 200 <= http_status < 300 and body[0] in _EVENT_STARTS
 
 
 class ReplyReader:
@@ -89,13 +46,14 @@ class ReplyReader:
     """
 
     __slots__ = (
-        "_assembly", "_body", "_body_bytes", "_done", "_events", "_fault", "_headers", "_http_status",
-        "_max_body_bytes", "_now_time", "_snippet", "_sse", "_wording",
+        "_assembly", "_body", "_body_bytes", "_chunks", "_done", "_events", "_fault", "_headers", "_http_status",
+        "_limit_bytes", "_max_body_bytes", "_now_time", "_snippet", "_sse", "_wording",
     )  # fmt: skip
 
     def __init__(self, wording: Wording = _NO_WORDING, max_body_bytes: int = MAX_BODY_BYTES) -> None:
         self._wording = wording
         self._max_body_bytes = max_body_bytes
+        self._limit_bytes = min(max_body_bytes, MAX_ERROR_BODY_BYTES)
         self._http_status = 0
         self._headers: Mapping[str, str] = {}
         self._now_time = 0.0
@@ -105,6 +63,7 @@ class ReplyReader:
         self._sse: SseParser | None = None  # once the body is known to be a stream
         self._events = 0
         self._assembly = Assembly()
+        self._chunks = ChunkReader(self._assembly)
         self._done = False  # [DONE] came
         self._fault: Outcome | None = None  # what already decides the outcome
 
@@ -118,11 +77,18 @@ class ReplyReader:
         """How many pieces of a streamed reply have come that have something in them, or tokens if it counts along."""
         return self._assembly.pieces
 
+    @property
+    def assembly(self) -> Assembly:
+        """What has been put together of a stream."""
+        return self._assembly
+
     def start(self, http_status: int, headers: Mapping[str, str], now_time: float = 0.0) -> None:
         """The head of the reply came; header names are in lower case, *now_time* is the Unix time."""
         self._http_status = http_status
         self._headers = headers
         self._now_time = now_time
+        if self._succeeded:
+            self._limit_bytes = self._max_body_bytes
 
     def feed(self, data: bytes) -> None:
         """A piece of the body came."""
@@ -133,15 +99,27 @@ class ReplyReader:
             self._feed_events(self._sse, data)
         elif self._body:
             self._body.append(data)
-        elif data := data.lstrip(_BLANK):
+        elif data := data.lstrip(BLANK):
             self._begin(data)
         if self._body_bytes > self._limit_bytes and not self.over:
             self._fault = self._too_long()
+
+    def refuse(self, why: str) -> None:
+        """Take the reply for broken, whatever may still come."""
+        if not self.over:
+            self._fault = self._broken(why)
+
+    def forget(self) -> None:
+        """Let go of what a stream has said so far: what the outcome depends on stays, the reply will lack the rest."""
+        self._chunks.forget()
+        self._body_bytes = 0
 
     def finish(self) -> Outcome:
         """The outcome, when the body has ended as it should."""
         if self._sse is not None and not self.over:
             self._take(self._sse.end())
+            if isinstance(self._fault, Failed):  # what came of that event is not its fault
+                self._fault = Lost("the stream ended within an event", http_status=self._http_status)
         return self._decided() or (self._outcome_of_body() if self._sse is None else self._outcome_of_stream())
 
     def cut(self, message: str, cause: LostCause = LostCause.SERVER) -> Outcome:
@@ -152,7 +130,7 @@ class ReplyReader:
         return self._decided() or lost
 
     def _begin(self, data: bytes) -> None:
-        if self._succeeded and data[0] in _EVENT_STARTS:
+        if begins_stream(self._http_status, data):
             self._sse = SseParser()
             self._feed_events(self._sse, data)
         else:
@@ -167,7 +145,14 @@ class ReplyReader:
             self._fault = self._broken(str(problem))
 
     def _take(self, events: list[bytes]) -> None:
-        for event in events:
+        chunks = self._chunks
+        position, end = 0, len(events)
+        while position < end:
+            if chunks.known is not None and (after := chunks.end_of_run(events, position)) > position:
+                position = after
+                continue
+            event = events[position]
+            position += 1
             if isinstance(event, ErrorEvent):
                 self._events += 1
                 self._take_error(error_of(event))
@@ -175,21 +160,18 @@ class ReplyReader:
                 self._done = True
             else:
                 self._take_chunk(event)
-            if self.over:
+            if self._done or self._fault is not None:
                 return
 
     def _take_chunk(self, event: bytes) -> None:
         self._events += 1
         try:
-            chunk = read_json_fast(event)
-            if not isinstance(chunk, dict):
-                raise ValueError("an event is no object")
-            if ("error" in chunk or "choices" not in chunk) and (facts := error_in(chunk)) is not None:
-                self._take_error(facts)
-                return
-            self._assembly.add(chunk)
+            facts = self._chunks.read(event)
         except (ValueError, RecursionError) as problem:
             self._fault = self._broken(f"{problem} in the event {event.decode(errors='replace')}")
+        else:
+            if facts is not None:
+                self._take_error(facts)
 
     def _take_error(self, facts: ErrorFacts) -> None:
         self._fault = outcome_of_error_in_reply(facts, self._http_status, self._wording, streamed=True)
@@ -197,10 +179,6 @@ class ReplyReader:
     @property
     def _succeeded(self) -> bool:
         return 200 <= self._http_status < 300
-
-    @property
-    def _limit_bytes(self) -> int:
-        return self._max_body_bytes if self._succeeded else min(self._max_body_bytes, MAX_ERROR_BODY_BYTES)
 
     def _too_long(self) -> Outcome:
         return self._broken(f"it is longer than {self._max_body_bytes} bytes") if self._succeeded else self._by_status()
@@ -229,7 +207,7 @@ class ReplyReader:
             document = read_json_fast(body)
         except ValueError as problem:
             return self._broken(self._why_no_json(body, str(problem)))
-        return outcome_of_document(document, self._http_status, self._wording, streamed=False)
+        return outcome_of_document(document, self._http_status, self._wording, streamed=False, body=body)
 
     def _why_no_json(self, body: bytes, problem: str) -> str:
         if not body:

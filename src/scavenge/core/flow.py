@@ -48,6 +48,8 @@ class Stream:
     """When the last of them came."""
     refresh: Callable[[float], None] | None = None
     """Brings the figures up to date, for a reader who does not look at each chunk; it neither waits nor raises."""
+    held_back: bool = attrs.field(default=False, init=False)
+    """Whether nothing more of the reply is read until what has come is taken: such silence is not the server's."""
     counted_chunks: int = attrs.field(default=0, init=False)
     """Those of its chunks that the meter has counted."""
     counted_to: float = attrs.field(default=attrs.Factory(lambda self: self.began_at, takes_self=True), init=False)
@@ -62,9 +64,19 @@ class Stream:
         if self.first_at is None:
             self.first_at = now
 
+    def hold_back(self) -> None:
+        """Note that nothing more is read for now."""
+        self.held_back = True
+
+    def read_on(self, now: float) -> None:
+        """Note that what has come was taken, and the server is heard again."""
+        self.held_back = False
+        if self.first_at is not None:
+            self.last_at = now
+
     def is_stalled(self, now: float) -> bool:
-        """Whether it has begun and then fallen silent for long."""
-        if self.first_at is None:
+        """Whether it has begun and then fallen silent for long, though somebody listens."""
+        if self.first_at is None or self.held_back:
             return False
         gap_s = (self.last_at - self.first_at) / (self.chunks - 1) if self.chunks > 1 else 0.0
         return now - self.last_at > max(STALLED_AFTER_S, STALLED_GAPS * gap_s)

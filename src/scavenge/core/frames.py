@@ -180,12 +180,12 @@ def _payload(message: ToWorker | FromWorker) -> bytes:
             rows = b"[%s]" % b",".join(map(_row, examples))
             return _spliced({"kind": kind, "skip": skip, "last": last}, "examples", rows)
         case _:
-            return write_json({"kind": kind, **fields_of(message)}, _unnoted)
+            return write_json({"kind": kind, **fields_of(message)})
 
 
 def _spliced(head: Mapping[str, object], name: str, value: bytes) -> bytes:
     """The object *head* with a value more that is written already, as deep in itself as it is in ``results.jsonl``."""
-    return b'%s,"%s":%s}' % (write_json(head, _unnoted)[:-1], name.encode(), value)
+    return b'%s,"%s":%s}' % (write_json(head)[:-1], name.encode(), value)
 
 
 def _result(result: Rollout) -> bytes:
@@ -203,11 +203,7 @@ def _result(result: Rollout) -> bytes:
 
 def _row(example: Example) -> bytes:
     fields = {"id": example.id, "data": example.data, "error": example.error, "images": example.images}
-    return write_json(fields, _unnoted)
-
-
-def _unnoted(_document: object, _sentence: str) -> None:
-    """Tells nobody: in these messages only an identity and the texts of errors may be no JSON, and text says enough."""
+    return write_json(fields)
 
 
 def _plain_row(example: Example, row: int) -> tuple[Example, int]:

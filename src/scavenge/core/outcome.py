@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
-from scavenge.core.errorbody import ErrorFacts, Wording, error_of
+from scavenge.core.errorbody import MESSAGE_CHARACTERS, ErrorFacts, Wording, error_of
 from scavenge.types import Busy, Failed, Lost, Misrouted, Outcome, Rejected
 
 FINISHED = frozenset(
@@ -33,6 +33,8 @@ ABORTED = frozenset({"abort", "aborted", "cancelled", "canceled", "error", "insu
 RETRY_AFTER_MAX_S = 3600.0
 """The longest pause that is taken at its word; after it the endpoint is asked again."""
 
+_NO_SUCH_API = frozenset({404, 405, 410, 501})
+_NO_SUCH_API_TEXT = re.compile(r"\b(?:unknown|unexpected|no such) (?:endpoint|path|route)\b", re.IGNORECASE)
 _BUSY_STATUS = frozenset({429, 503, 529})
 _WRONG_PLACE = frozenset({404, 405, 410, 421})
 _NOT_LET_IN = frozenset({401, 402, 403, 407})
@@ -127,6 +129,21 @@ def while_leaving(outcome: Outcome) -> Outcome:
     if isinstance(outcome, Failed) and outcome.http_status in (502, 504):
         return Lost(f"{outcome.message} (while the endpoint was leaving)", http_status=outcome.http_status)
     return outcome
+
+
+def of_another_api(outcome: Outcome) -> Outcome:
+    """The same outcome of a request to an API that the endpoint is not listed for.
+
+    That it has no such API says nothing against it: the request came to the wrong place, and no other server of its
+    kind would be the right one.
+    """
+    if not isinstance(outcome, Misrouted | Failed):
+        return outcome
+    said = isinstance(outcome, Failed) and _NO_SUCH_API_TEXT.search(outcome.message) is not None  # LM Studio's 200
+    if not said and outcome.http_status not in _NO_SUCH_API:
+        return outcome
+    message = f"the server is listed for another API and does not have this one: {outcome.message}"
+    return Rejected(message[:MESSAGE_CHARACTERS], outcome.http_status)
 
 
 def about_context(facts: ErrorFacts) -> bool:

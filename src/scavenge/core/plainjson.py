@@ -27,11 +27,15 @@ _FAST = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _BREAKS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
 
 
-def write_json(document: Mapping[str, object], note: Callable[[dict[str, Any], str], None]) -> bytes:
+def _unnoted(document: dict[str, Any], sentence: str) -> None:
+    """What could not be written as it was needs no word: nothing of the kind is expected, or text does as well."""
+
+
+def write_json(document: Mapping[str, object], note: Callable[[dict[str, Any], str], None] = _unnoted) -> bytes:
     """The document as a line of JSON without the newline.
 
-    When parts of it cannot be written as they are, *note* is called with the copy that will be written and a sentence
-    that names them, and may put the sentence somewhere in it.
+    When parts of it cannot be written as they are, they are written as text, and *note* is called with the copy that
+    will be written and a sentence that names them: it may put the sentence somewhere in it.
     """
     try:
         line = orjson.dumps(document, option=_FAST)

@@ -18,8 +18,10 @@ _CACHE_FIELDS = ("x-openrouter-cache-status", "cf-aig-cache-status", "x-portkey-
 _HITS = frozenset({"HIT", "SEMANTIC HIT"})
 
 
-def outcome_of_document(document: object, http_status: int, wording: Wording, *, streamed: bool) -> Outcome:
-    """The outcome of a reply with status 2xx whose body is *document*, or whose chunks were put together to it."""
+def outcome_of_document(
+    document: object, http_status: int, wording: Wording, *, streamed: bool, body: bytes | None = None
+) -> Outcome:
+    """The outcome of a reply with status 2xx whose *body* is *document*, or whose chunks were put together to it."""
     if (facts := error_in(document)) is not None:
         return outcome_of_error_in_reply(facts, http_status, wording, streamed=streamed)
     try:
@@ -32,7 +34,7 @@ def outcome_of_document(document: object, http_status: int, wording: Wording, *,
         fault = outcome_of_finish(choice.get("finish_reason"), http_status, wording, streamed=streamed)
         if fault is not None:
             return fault
-    return _read(cast("Json", document), choices[0], http_status)
+    return _read(cast("Json", document), choices[0], http_status, body)
 
 
 def _choices_of(document: object) -> list[Json]:
@@ -50,7 +52,7 @@ def _index(choice: Json) -> int:
     return index if isinstance(index, int) else 0
 
 
-def _read(document: Json, choice: Json, http_status: int) -> Ok | Lost | Failed:
+def _read(document: Json, choice: Json, http_status: int, body: bytes | None) -> Ok | Lost | Failed:
     try:
         text, reasoning, tool_calls = _said(choice)
     except (ValueError, RecursionError) as problem:
@@ -62,6 +64,7 @@ def _read(document: Json, choice: Json, http_status: int) -> Ok | Lost | Failed:
         tool_calls=tool_calls,
         usage=usage_of(document),
         raw=document,
+        body=body,
     )
     return Ok(reply, http_status)
 

@@ -9,13 +9,16 @@ CHARACTERS_A_TOKEN = 4
 
 
 def tokens_of(outcome: Outcome) -> float | None:
-    """How many tokens were generated, as the server counted them or by the length of the text; ``None``: no reply."""
+    """How many tokens were generated; ``None``: no reply.
+
+    It is what the server counted, or else what the length of the text or the number of its pieces lets expect.
+    """
     if not isinstance(outcome, Ok):
         return None
     reply = outcome.reply
     if reply.usage.completion_tokens is not None:
         return reply.usage.completion_tokens
-    return (len(reply.text) + len(reply.reasoning or "")) / CHARACTERS_A_TOKEN
+    return max((len(reply.text) + len(reply.reasoning or "")) / CHARACTERS_A_TOKEN, reply.pieces)
 
 
 def prompt_tokens_of(messages: Messages) -> float:
