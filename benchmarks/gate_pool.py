@@ -22,7 +22,8 @@ from scavenge.events import AttemptEnded, AttemptStarted, Event, LimitMoved, Obs
 from scavenge.listings import CheckedListing, Listing
 from scavenge.runtime.fleet import FleetPorts, FleetSettings, open_fleet
 from scavenge.runtime.pool import Pool
-from scavenge.runtime.session import RequestSettings, Session, SessionPorts
+from scavenge.runtime.sending import RequestSettings
+from scavenge.runtime.session import Session, SessionPorts
 from scavenge.runtime.sources import lent
 from scavenge.testing import SimulatedFleet, SimulatedServer, faults
 from scavenge.testing.closed_loop_case import Change, LoopCase, Tells

@@ -144,14 +144,22 @@ class UnknownSession(ScavengeError):
     """A request names a session that is not open: its rollout is over, or there never was one."""
 
 
+class UnknownModel(ScavengeError):
+    """A request names a model that no pool has; the message names those that are there."""
+
+
 class LeaseRevoked(ScavengeError):
     """The endpoint of a lease was lost while the lease was held; take another lease and start again."""
 
 
 class NoEndpointsError(ScavengeError):
-    """No usable endpoint within ``stall_timeout``; the run can be resumed."""
+    """No usable endpoint within ``stall_timeout``; a run can be resumed, a request sent again."""
 
     exit_code = 4
+
+
+class Stopping(ScavengeError):
+    """A gateway that is about to end takes no more requests."""
 
 
 class CircuitBroken(ScavengeError):

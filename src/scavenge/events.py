@@ -12,7 +12,7 @@ import attrs
 
 from scavenge.rollouts import RolloutRecord
 from scavenge.status import ImagesStatus, Picture, WorkersStatus
-from scavenge.types import Attempt, EndpointId, Url
+from scavenge.types import Attempt, EndpointId, Url, Usage
 
 
 @attrs.frozen
@@ -181,6 +181,24 @@ class AttemptDropped:
 
 
 @attrs.frozen
+class CallEnded:
+    """A foreign client's request to a gateway is over. ``outcome`` is ``ok``, the last outcome's name, or how it ended.
+
+    Other ends: ``hung up`` (the client was gone first), ``ended`` (its session was), ``stalled`` (``stall_timeout``).
+    """
+
+    endpoint_id: EndpointId
+    outcome: str
+    streamed: bool
+    duration_s: float
+    attempts: int
+    """How often it was sent."""
+    first_byte_s: float | None = None
+    """From when it came until something of the reply was there for the client."""
+    usage: Usage = attrs.field(factory=Usage)
+
+
+@attrs.frozen
 class RolloutStarted:
     """A rollout began."""
 
@@ -328,7 +346,7 @@ Event: TypeAlias = (
     " | LimitMoved | SessionsMoved"
     " | WorkerStarting | WorkerReady | WorkerEnded | WorkersChanged"
     " | ImageFetching | ImageReady | ImageTrouble | ImageFailed | ImageReleased | ImagesChanged"
-    " | NetworkLost | NetworkBack | SourceChanged | AttemptStarted | AttemptEnded | AttemptDropped"
+    " | NetworkLost | NetworkBack | SourceChanged | AttemptStarted | AttemptEnded | AttemptDropped | CallEnded"
     " | RolloutStarted | RolloutFinished | PoolWaiting | EvalGaveUp | Stalled | Warned"
 )
 Observer: TypeAlias = Callable[[Event], None]

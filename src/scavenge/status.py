@@ -116,6 +116,20 @@ class FleetStatus:
 
 
 @attrs.frozen
+class GatewayStatus:
+    """How a gateway is doing."""
+
+    connections: int
+    """Clients that are connected."""
+    calls: int
+    """Requests for a model that are under way, those that wait included."""
+    sessions: int
+    """Sessions that are open."""
+    stopping: bool = False
+    """Whether it takes no more requests and is about to end."""
+
+
+@attrs.frozen
 class WorkersStatus:
     """How the worker processes of one evaluation are doing. ``state`` is never a bare "ok".
 

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from scavenge.core.flow import Stream
-from scavenge.runtime.ports import ModelClient
+from scavenge.runtime.ports import ModelClient, RelayRequest, ReplySink
 from scavenge.signals import ServerLoad
 from scavenge.testing.fleet import SimulatedFleet
 from scavenge.types import Answer, ChatRequest, Endpoint, Healthy, Lost, LostCause, Outcome
@@ -51,6 +51,22 @@ class Cable:
 
 
 @attrs.define(eq=False)
+class FarSink:
+    """A sink to which nothing comes while the cable is pulled."""
+
+    cable: Cable
+    inner: ReplySink
+
+    @property
+    def begun(self) -> bool:
+        return self.inner.begun
+
+    async def take(self, events: bytes) -> None:
+        await self.cable.wait_plugged()
+        await self.inner.take(events)
+
+
+@attrs.define(eq=False)
 class FarClient:
     """A client whose server is at the other end of a cable."""
 
@@ -65,8 +81,10 @@ class FarClient:
     def reached_at(self) -> float:
         return min(self.inner.reached_at, math.inf if self.cable.pulled_at is None else self.cable.pulled_at)
 
-    async def ask(self, request: ChatRequest, stream: Stream | None = None) -> Answer:
+    async def ask(self, request: ChatRequest | RelayRequest, stream: Stream | None = None) -> Answer:
         cable = self.cable
+        if isinstance(request, RelayRequest) and request.sink is not None:
+            request = attrs.evolve(request, sink=FarSink(cable, request.sink))
         with trio.move_on_after(CONNECT_WITHIN_S) as connecting:
             await cable.wait_plugged()
         if connecting.cancelled_caught:

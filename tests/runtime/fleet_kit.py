@@ -29,7 +29,8 @@ from scavenge.runtime.pool import Pool
 from scavenge.runtime.ports import Environment, ModelSession, ModelTransport
 from scavenge.runtime.run import Run, RunLimits
 from scavenge.runtime.runner import EvalJob, EvalRun
-from scavenge.runtime.session import RequestSettings, SessionPorts
+from scavenge.runtime.sending import RequestSettings
+from scavenge.runtime.session import SessionPorts
 from scavenge.runtime.sink import Sink
 from scavenge.runtime.sources import NamedSource, lent
 from scavenge.testing.fleet import SimulatedFleet

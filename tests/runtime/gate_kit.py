@@ -22,8 +22,9 @@ from scavenge.core.sessions.table import DEFAULT_SESSIONS, MakeSessions
 from scavenge.events import Event
 from scavenge.runtime.fleet import Fleet, FleetPorts, FleetSettings, open_fleet
 from scavenge.runtime.pool import Pool
-from scavenge.runtime.ports import AdmissionPolicy
-from scavenge.runtime.session import RequestSettings, Session, SessionPorts
+from scavenge.runtime.ports import AdmissionPolicy, RelayRequest
+from scavenge.runtime.sending import RequestSettings
+from scavenge.runtime.session import Session, SessionPorts
 from scavenge.signals import GateView, ServerLoad
 from scavenge.types import Answer, ChatRequest, Endpoint, EndpointId, Healthy, Ok, Outcome, Reply, Url, Usage
 
@@ -73,7 +74,7 @@ class Client:
     reached_at: float = float("-inf")
     closed: bool = False
 
-    async def ask(self, request: ChatRequest, stream: Stream | None = None) -> Answer:
+    async def ask(self, request: ChatRequest | RelayRequest, stream: Stream | None = None) -> Answer:
         assert stream is not None
         self.servers.in_flight += 1
         try:

@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable
 import attrs
 
 from scavenge.core.flow import Stream
-from scavenge.runtime.ports import ModelClient
+from scavenge.runtime.ports import ModelClient, RelayRequest
 from scavenge.signals import ServerLoad
 from scavenge.testing.fleet import SimulatedFleet
 from scavenge.types import Answer, ChatRequest, Endpoint, Healthy, Outcome
 
-Ask = Callable[[ModelClient, ChatRequest], Awaitable[Answer]]
+Ask = Callable[[ModelClient, ChatRequest | RelayRequest], Awaitable[Answer]]
 Probe = Callable[[ModelClient, str], "Awaitable[Healthy | Outcome]"]
 
 
@@ -53,7 +53,7 @@ class TamperedClient:
     def reached_at(self) -> float:
         return self.inner.reached_at
 
-    async def ask(self, request: ChatRequest, stream: Stream | None = None) -> Answer:
+    async def ask(self, request: ChatRequest | RelayRequest, stream: Stream | None = None) -> Answer:
         ask = self.transport.asks.get(self.name)
         return await (self.inner.ask(request, stream) if ask is None else ask(self.inner, request))
 

@@ -19,7 +19,8 @@ from scavenge.events import Event
 from scavenge.runtime.accounts import account_of
 from scavenge.runtime.fleet import Fleet, FleetPorts, FleetSettings, open_fleet
 from scavenge.runtime.pool import Pool
-from scavenge.runtime.session import RequestSettings, Session, SessionPorts
+from scavenge.runtime.sending import RequestSettings
+from scavenge.runtime.session import Session, SessionPorts
 from scavenge.signals import Ended, Ending, ServerLoad
 from scavenge.types import Answer, Busy, ChatRequest, Endpoint, EndpointId, Healthy, Ok, Outcome, Reply, Url
 

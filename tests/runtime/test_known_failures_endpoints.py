@@ -22,7 +22,8 @@ from scavenge.events import EndpointDraining, HealthChanged, LeasesRevoked
 from scavenge.rollouts import Example, Rollout
 from scavenge.runtime.member import OWN_LAG_S
 from scavenge.runtime.ports import Environment, ModelClient, ModelSession
-from scavenge.runtime.session import RequestSettings, Session
+from scavenge.runtime.sending import RequestSettings
+from scavenge.runtime.session import Session
 from scavenge.testing.engine import EngineSettings
 from scavenge.testing.fleet import SimulatedFleet
 from scavenge.testing.served import SimulatedServer

@@ -15,7 +15,8 @@ from scavenge.core.ledger import Ask, SlotLedger
 from scavenge.core.retry import RetrySettings
 from scavenge.runtime.dispatcher import Dispatcher
 from scavenge.runtime.pool import Pool
-from scavenge.runtime.session import RequestSettings, Session
+from scavenge.runtime.sending import RequestSettings
+from scavenge.runtime.session import Session
 from scavenge.testing.engine import EngineSettings
 from scavenge.testing.fleet import SimulatedFleet
 from scavenge.testing.served import SimulatedServer

@@ -23,7 +23,8 @@ from scavenge.errors import LeaseRevoked
 from scavenge.events import EndpointChanged, EndpointDraining, Event, LeasesRevoked
 from scavenge.runtime.fleet import Fleet
 from scavenge.runtime.pool import Pool
-from scavenge.runtime.session import RequestSettings, Session, SessionPorts
+from scavenge.runtime.sending import RequestSettings
+from scavenge.runtime.session import Session, SessionPorts
 from scavenge.signals import ServerLoad
 from scavenge.types import (
     Answer,

@@ -16,7 +16,8 @@ from scavenge.errors import UsageError
 from scavenge.events import SessionsMoved
 from scavenge.rollouts import Example, Rollout
 from scavenge.runtime.ports import Environment
-from scavenge.runtime.session import RequestSettings, Session
+from scavenge.runtime.sending import RequestSettings
+from scavenge.runtime.session import Session
 from scavenge.testing.batching_settings import BatchingSettings
 from scavenge.testing.fleet import SimulatedFleet
 from scavenge.testing.served import SimulatedServer

@@ -15,6 +15,7 @@ from fleet_kit import Kit, open_kit
 from in_place import InPlace
 from worker_kit import SETTINGS, FakeLauncher, FakeProcess
 
+from scavenge.calls import Call
 from scavenge.core.plan import OrderSettings, Plan
 from scavenge.core.retry import RetrySettings
 from scavenge.core.supervision import SupervisorSettings
@@ -23,11 +24,12 @@ from scavenge.errors import ConfigError, Problem, UnknownSession
 from scavenge.rollouts import ErrorInfo, Example, Failure, Rollout
 from scavenge.runtime.desk import SessionDesk
 from scavenge.runtime.runner import EvalJob, EvalRun
-from scavenge.runtime.session import RequestSettings, SessionPorts
+from scavenge.runtime.sending import RequestSettings
+from scavenge.runtime.session import SessionPorts
 from scavenge.runtime.workerhost import WorkerHost, open_workers
 from scavenge.runtime.workerpool import WorkerPool
 from scavenge.testing import EngineSettings, SimulatedFleet, SimulatedServer
-from scavenge.types import Json, ModelAddress
+from scavenge.types import ApiType, Json, ModelAddress
 
 
 @attrs.define(eq=False)
@@ -87,10 +89,17 @@ class Asking:
             await trio.sleep(self.computing_s)
             try:
                 session_id = play.model.base_url.split("/")[-2]
-                text = (await self.desk.chat(session_id, [{"role": "user", "content": "hi"}], {})).text
+                text = (await self.desk.answer(attrs.evolve(ASKED, session_id=session_id), None)).reply.text
             except UnknownSession:
                 await trio.sleep_forever()  # as one whose own cancellation is on its way
         return text
+
+
+ASKED = Call(
+    ApiType.CHAT_COMPLETIONS,
+    b'{"messages": [{"role": "user", "content": "hi"}]}',
+    {"messages": [{"role": "user", "content": "hi"}]},
+)
 
 
 @attrs.define(eq=False)

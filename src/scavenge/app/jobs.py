@@ -12,7 +12,7 @@ from scavenge.core.retry import RetrySettings
 from scavenge.runtime.fleet import Fleet
 from scavenge.runtime.hosting import Host
 from scavenge.runtime.runner import EvalJob
-from scavenge.runtime.session import RequestSettings
+from scavenge.runtime.sending import RequestSettings
 
 
 def make_jobs(parts: Parts, hosts: Sequence[Host], fleet: Fleet, done: DigestSet) -> list[EvalJob]:

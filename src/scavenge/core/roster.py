@@ -150,6 +150,7 @@ def not_listed(endpoint_id: EndpointId, listed: Iterable[Endpoint]) -> str:
     return f"no endpoint has this id; listed are {', '.join(map(repr, ids))}{hint}"
 
 
-def never_listed(endpoint_id: EndpointId, why: str) -> Problem:
-    """What is wrong with a pool that has no endpoint in a run that asks its sources only once."""
-    return Problem(f"endpoint_id {endpoint_id!r}", f"{why}; with elastic = false nothing is asked again")
+def never_listed(endpoint_id: EndpointId | None, why: str) -> Problem:
+    """What is wrong with a pool that has no endpoint where sources are asked only once; ``None``: there is no pool."""
+    where = "the sources" if endpoint_id is None else f"endpoint_id {endpoint_id!r}"
+    return Problem(where, f"{why}; with elastic = false nothing is asked again")

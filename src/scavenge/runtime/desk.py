@@ -1,6 +1,6 @@
-"""The desk where requests from outside are handed to the session that they name: the door behind a gateway.
+"""The desk where calls from outside are handed to the session that they name: the door behind a run's gateway.
 
-Decides which sessions are open, and ends the requests of one that closes. Knows no rollout, no slot and no HTTP.
+Decides which sessions are open, and ends the calls of one that closes. Knows no rollout, no slot and no HTTP.
 
 Invariant: a session is open from :meth:`SessionDesk.admit` to :meth:`SessionDesk.dismiss`, and nothing of it is kept
 after that; the number of a session is never given to another.
@@ -8,35 +8,69 @@ after that; the number of a session is never given to another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import attrs
 import trio
 
+from scavenge.calls import Call, ModelCard, Relayed
 from scavenge.errors import UnknownSession
-from scavenge.types import Completion, Json, Messages, ModelAddress, Rejected, RequestFailed
-
-_TAKEN = ("messages", "self")
-"""Options that would be taken for the arguments of :meth:`Admitted.chat` themselves."""
+from scavenge.runtime.ports import ReplySink
+from scavenge.types import ModelAddress
 
 
 class Admitted(Protocol):
     """What the desk needs of a session."""
 
-    async def chat(self, messages: Messages, **options: object) -> Completion:
-        """One request. Cancelled, it gives back its slot."""
+    @property
+    def card(self) -> ModelCard:
+        """The name of its model."""
+        ...
+
+    async def relay(self, call: Call, sink: ReplySink | None) -> Relayed:
+        """Have a call answered. Cancelled, it gives back its slot."""
         ...
 
 
 @attrs.define(eq=False)
+class CallsUnderWay:
+    """The calls of a session that can be ended together."""
+
+    _scopes: set[trio.CancelScope] = attrs.field(factory=set, init=False)
+
+    def __len__(self) -> int:
+        return len(self._scopes)
+
+    async def answered(self, session_id: str, answer: Awaitable[Relayed]) -> Relayed:
+        """What *answer* comes to.
+
+        Raises :class:`UnknownSession` when the session ends first. Cancelled from outside, so is *answer*.
+        """
+        scope = trio.CancelScope()
+        self._scopes.add(scope)
+        try:
+            with scope:
+                return await answer
+        finally:
+            self._scopes.remove(scope)
+        # only the end of the session leads here, by the scope's own cancellation: one from outside goes through
+        raise unknown(session_id)
+
+    def end(self) -> None:
+        """Cancel all of them. Never waits."""
+        for scope in self._scopes:
+            scope.cancel()
+
+
+@attrs.define(eq=False)
 class _Open:
-    """An open session: who it is, where it is found, and the requests under way."""
+    """An open session: who it is, where it is found, and its calls."""
 
     session: Admitted
     session_id: str
     address: ModelAddress
-    requests: set[trio.CancelScope] = attrs.field(factory=set)
+    calls: CallsUnderWay = attrs.field(factory=CallsUnderWay)
 
 
 class SessionDesk:
@@ -52,7 +86,7 @@ class SessionDesk:
         self._by_session: dict[int, _Open] = {}  # by identity; the entry keeps the session, so it is nobody else's
 
     def admit(self, session: Admitted) -> ModelAddress:
-        """Open a session to requests from outside, and say where it is found; one that is open stays where it is."""
+        """Open a session to calls from outside, and say where it is found; one that is open stays where it is."""
         known = self._by_session.get(id(session))
         if known is None:
             session_id = self._new_id()
@@ -61,41 +95,33 @@ class SessionDesk:
         return known.address
 
     def dismiss(self, session: Admitted) -> None:
-        """Close a session, if it is open: its requests under way are cancelled, and no other is let in. Never waits."""
+        """Close a session, if it is open: its calls under way are cancelled, and no other is let in. Never waits."""
         known = self._by_session.pop(id(session), None)
         if known is not None:
             del self._by_id[known.session_id]
-            for scope in known.requests:
-                scope.cancel()
+            known.calls.end()
 
-    async def chat(self, session_id: str, messages: Messages, options: Json) -> Completion:
-        """One request of the session with this id.
+    async def answer(self, call: Call, sink: ReplySink | None) -> Relayed:
+        """Have a call answered by the session that it names; the model that it names does not matter.
 
-        Raises :class:`scavenge.errors.UnknownSession` when it is not open or closes meanwhile, and what the session
-        raises; :class:`scavenge.RequestFailed` also for options that cannot be handed on. Cancelled, it gives back its
-        slot.
+        Raises :class:`scavenge.errors.UnknownSession` when that is not open or closes meanwhile, and what the session
+        raises. Cancelled, it gives back its slot.
         """
-        known = self._by_id.get(session_id)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        known = self._by_id.get(call.session_id or "")
         if known is None:
-            raise UnknownSession(_unknown(session_id))
-        _check(options)
-        scope = trio.CancelScope()
-        known.requests.add(scope)
-        try:
-            with scope:
-                return await known.session.chat(messages, **options)
-        finally:
-            known.requests.remove(scope)
-        # only dismissal leads here, by the scope's own cancellation: one from outside goes through
-        raise UnknownSession(_unknown(session_id))
+            raise unknown(call.session_id or "")
+        return await known.calls.answered(known.session_id, known.session.relay(call, sink))
+
+    def models(self) -> Sequence[ModelCard]:
+        """The models of the open sessions."""
+        return tuple(dict.fromkeys(known.session.card for known in self._by_id.values()))
+
+    def end_session(self, session_id: str) -> bool:
+        """Sessions here end with their rollouts: there is none that a client could end."""
+        return False
 
 
-def _unknown(session_id: str) -> str:
-    return f"no session {session_id[:80]!r} is open: its rollout is over, or there never was one"
-
-
-def _check(options: Json) -> None:
-    """Raise :class:`RequestFailed` for options that no session's ``chat`` can be called with."""
-    for name in _TAKEN:
-        if name in options:
-            raise RequestFailed(Rejected(f"{name!r} cannot be an option of a request: leave it out"), ())
+def unknown(session_id: str) -> UnknownSession:
+    """What is told of a session that is not open."""
+    return UnknownSession(f"no session {session_id[:80]!r} is open: its rollout is over, or there never was one")

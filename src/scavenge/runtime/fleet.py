@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 
 import attrs
@@ -41,6 +42,8 @@ class FleetSettings:
     elastic: bool = True
     poll_interval_s: float = 10.0
     health: HealthSettings = attrs.field(factory=HealthSettings)
+    whatever_is_listed: bool = False
+    """Whether there is a pool for every id that is listed, and not only for those that are wanted."""
 
 
 @attrs.frozen
@@ -66,6 +69,8 @@ class Fleet:
     pools: dict[EndpointId, Pool] = attrs.field(factory=dict)
     fixed: frozenset[EndpointId] = frozenset()
     """Pools whose endpoints are there for good; what a source lists under such an id is not theirs."""
+    make_pool: Callable[[EndpointId], Pool] | None = None
+    """Makes a pool for an id that is listed; ``None``: the pools are those that are wanted."""
     poller: Poller | None = None
     """Who asks the sources; ``None`` before anybody does."""
     network: NetworkJudge = attrs.field(init=False)
@@ -94,7 +99,7 @@ class Fleet:
         """Carry what changed in the listings into the pools; which endpoints there are is told once."""
         changed = dict[EndpointId, Pool]()
         for change in changes:
-            pool = self.pools.get(change.endpoint.endpoint_id)
+            pool = self._pool_of(change.endpoint.endpoint_id)
             if pool is None or pool.endpoint_id in self.fixed:
                 continue
             changed[pool.endpoint_id] = pool
@@ -107,6 +112,12 @@ class Fleet:
                     pool.remove(endpoint.url)
         for pool in changed.values():
             pool.gating.tell_capacity()
+
+    def _pool_of(self, endpoint_id: EndpointId) -> Pool | None:
+        pool = self.pools.get(endpoint_id)
+        if pool is None and self.make_pool is not None:
+            pool = self.pools[endpoint_id] = self.make_pool(endpoint_id)
+        return pool
 
     def share(self, teller: Pool, url: Url, outcome: Outcome, since: float) -> None:
         """Let the other pools hear what one learnt of a server they share: that it is lost, busy or failing."""
@@ -138,9 +149,11 @@ async def open_fleet(
     with single_error():
         async with trio.open_nursery() as services:
             fleet = Fleet(ports.emit, ports.random, fixed=frozenset(endpoint.endpoint_id for endpoint in fixed))
+            make_pool = partial(_make_pool, settings, ports, services, fleet)
             for endpoint_id in wanted:
-                elastic = settings.elastic and endpoint_id not in fleet.fixed
-                fleet.pools[endpoint_id] = _make_pool(endpoint_id, elastic, settings, ports, services, fleet)
+                fleet.pools[endpoint_id] = make_pool(endpoint_id)
+            if settings.whatever_is_listed:
+                fleet.make_pool = make_pool
             fleet.poller = poller = Poller(
                 ports.sources,
                 ports.check,
@@ -156,8 +169,6 @@ async def open_fleet(
                 for pool in fleet.pools.values():
                     pool.gating.tell_capacity()
                 services.start_soon(fleet.accounts.run_accounts)
-                for pool in fleet.pools.values():
-                    services.start_soon(run_session_gate, pool.sessions, name=f"sessions of {pool.endpoint_id}")
                 await services.start(poller.run_poller)
                 _look_for_unlisted(fleet, tuple(poller.roster), settings, ports)
                 yield fleet
@@ -168,16 +179,11 @@ async def open_fleet(
 
 
 def _make_pool(
-    endpoint_id: EndpointId,
-    elastic: bool,
-    settings: FleetSettings,
-    ports: FleetPorts,
-    services: trio.Nursery,
-    fleet: Fleet,
+    settings: FleetSettings, ports: FleetPorts, services: trio.Nursery, fleet: Fleet, endpoint_id: EndpointId
 ) -> Pool:
-    return Pool(
+    pool = Pool(
         endpoint_id=endpoint_id,
-        elastic=elastic,
+        elastic=settings.elastic and endpoint_id not in fleet.fixed,
         transport=ports.transport,
         make_policy=ports.make_policy,
         make_sessions=ports.make_sessions,
@@ -191,6 +197,8 @@ def _make_pool(
         network=fleet.network,
         listed=fleet.listed,
     )
+    services.start_soon(run_session_gate, pool.sessions, name=f"sessions of {endpoint_id}")
+    return pool
 
 
 def _look_for_unlisted(fleet: Fleet, listed: Sequence[Endpoint], settings: FleetSettings, ports: FleetPorts) -> None:
@@ -200,5 +208,7 @@ def _look_for_unlisted(fleet: Fleet, listed: Sequence[Endpoint], settings: Fleet
     }
     if unlisted and not settings.elastic:
         raise ConfigError(never_listed(endpoint_id, why) for endpoint_id, why in unlisted.items())
+    if not fleet.pools and not settings.elastic:
+        raise ConfigError([never_listed(None, "no endpoint is listed")])
     for endpoint_id, why in unlisted.items():
         ports.emit(PoolWaiting(endpoint_id, ports.wall_clock(), why))

@@ -47,6 +47,7 @@ from scavenge.runtime.ports import AdmissionPolicy, ModelTransport
 from scavenge.runtime.session_gate import SessionGate
 from scavenge.status import PoolStatus
 from scavenge.types import (
+    ApiType,
     Endpoint,
     EndpointId,
     Outcome,
@@ -94,6 +95,12 @@ class Pool:
     stall: StallClock = attrs.field(init=False)
     slots: int = 0
     """The sum of the members' limits."""
+    model: str = ""
+    """The model's name as the latest endpoint has it; empty before the first."""
+    api: ApiType = ApiType.CHAT_COMPLETIONS
+    """The protocol that the latest endpoint is listed for."""
+    streams_refused: int = 0
+    """How often a server refused to stream what it then gave whole."""
 
     def __attrs_post_init__(self) -> None:
         self.gating = Gating(self)
@@ -116,6 +123,7 @@ class Pool:
         health = EndpointHealth.listed(self.health_settings, self.random, now)
         member = Member(endpoint, self.transport.open_client(endpoint), self.gating.gate_of(endpoint), health)
         self.members[endpoint.url] = member
+        self.model, self.api = endpoint.model, endpoint.type
         self.network.meet(member)
         self.accounts.meet(member)
         self.dispatcher.ledger.join(endpoint.url, member.limit, member.cap)
@@ -128,6 +136,7 @@ class Pool:
         member = self.members[endpoint.url]
         was_draining = member.draining
         member.endpoint = endpoint
+        self.model, self.api = endpoint.model, endpoint.type
         if {"model", "max_concurrent"}.intersection(keys):
             member.gate = self.gating.gate_of(endpoint)
         if (host := remote_host(endpoint.proxy or endpoint.url)) != member.host:

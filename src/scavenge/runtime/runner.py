@@ -31,7 +31,8 @@ from scavenge.runtime.hosting import Displaced, Host
 from scavenge.runtime.imageline import ImageLine, Supplied
 from scavenge.runtime.imagepool import ImageHold, ImagePool
 from scavenge.runtime.pool import Pool
-from scavenge.runtime.session import RequestSettings, Session, SessionPorts
+from scavenge.runtime.sending import RequestSettings
+from scavenge.runtime.session import Session, SessionPorts
 from scavenge.runtime.sink import Sink
 from scavenge.types import RequestFailed
 

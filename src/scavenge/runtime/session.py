@@ -16,45 +16,41 @@ from typing import assert_never
 import attrs
 import trio
 
-from scavenge.core.flow import Stream
+from scavenge.calls import Call, ModelCard, Relayed
+from scavenge.core.callbody import CallBody
+from scavenge.core.calling import may_be_streamed, options_of, prompt_tokens_of_call, refuses_stream
 from scavenge.core.ledger import Ask
 from scavenge.core.outcome import while_leaving
-from scavenge.core.retry import Again, Done, GiveUp, RequestHistory, RetrySettings
+from scavenge.core.retry import Again, Done, GiveUp, RequestHistory
 from scavenge.core.sessions.book import LiveSession
 from scavenge.core.tokens import prompt_tokens_of, tokens_of
 from scavenge.errors import PoisonRequest, UsageError
 from scavenge.events import AttemptDropped, AttemptEnded, AttemptStarted, Observer
+from scavenge.runtime.attempt import exchange, record_of, tokens_told
 from scavenge.runtime.desk import SessionDesk
 from scavenge.runtime.dispatcher import HeldLease
-from scavenge.runtime.member import OWN_LAG_S, Member
+from scavenge.runtime.member import Member
+from scavenge.runtime.patience import Patience
 from scavenge.runtime.pool import Pool
+from scavenge.runtime.ports import RelayRequest, ReplySink
+from scavenge.runtime.sending import RequestSettings, Sending, unheard
 from scavenge.types import (
     Answer,
+    ApiType,
     Attempt,
     ChatRequest,
     Completion,
     Json,
-    Lost,
-    LostCause,
     Messages,
     ModelAddress,
-    Ok,
+    Reply,
     RequestFailed,
-    TimedOut,
     Url,
     Usage,
 )
 
-
-@attrs.frozen
-class RequestSettings:
-    """How the requests of an evaluation are made. Times are in seconds; ``request_timeout`` bounds one attempt."""
-
-    sampling: Json = attrs.field(factory=dict)
-    stream: bool = True
-    idle_timeout: float = 600.0
-    request_timeout: float | None = None
-    retry: RetrySettings = attrs.field(factory=RetrySettings)
+STREAMS_REFUSED = 3
+"""So many refused streams, each of which was answered without one, and a pool is asked for none any more."""
 
 
 @attrs.frozen
@@ -66,24 +62,6 @@ class SessionPorts:
     wall_clock: Callable[[], float]
     desk: SessionDesk | None = None
     """Where requests of foreign clients come in; ``None``: no gateway is open."""
-
-
-@attrs.define(eq=False)
-class _Sending:
-    """One request on its way: what is asked, its place in the queue, and the attempts so far.
-
-    A session may have several at once; each keeps its own place and tells its own attempts.
-    """
-
-    request: ChatRequest
-    ask: Ask
-    prompt_tokens: float
-    """Tokens of its prompt, by the length of its texts."""
-    attempts: list[Attempt] = attrs.field(factory=list)
-    first_token_s: float | None = None
-    """Of the latest attempt, from when it was sent."""
-    usage: Usage | None = None
-    """Of the reply, once there is one."""
 
 
 @attrs.define(eq=False)
@@ -116,6 +94,11 @@ class Session:
         return Usage(self.prompt_tokens, self.completion_tokens)
 
     @property
+    def card(self) -> ModelCard:
+        """The name of its model."""
+        return ModelCard(self.pool.endpoint_id, self.pool.model)
+
+    @property
     def base_url(self) -> str:
         """Where a foreign OpenAI client finds the model, as this session, until it is closed.
 
@@ -139,21 +122,71 @@ class Session:
         Raises :class:`RequestFailed` when it cannot be answered, :class:`PoisonRequest` when it was lost too often.
         Cancelled, it gives back its slots and closes its connection.
         """
+        request = self._chat_request(messages, options, self.settings.stream)
+        sending = self._sending(request, prompt_tokens_of(messages))
         self.prompt = messages
+        return sending.completion(await self._answer(sending))
+
+    async def relay(
+        self,
+        call: Call,
+        sink: ReplySink | None,
+        patience: Patience | None = None,
+        on_sent: Callable[[], None] = unheard,
+    ) -> Relayed:
+        """A foreign client's request, sent again as often as the settings allow, until *sink* has begun.
+
+        A whole reply is asked for as a stream where that can be, so that a lost server is noticed and the gates see
+        what flows; a server that refuses is asked once more as the client did, and then it counts. *patience* bounds
+        the waits; *on_sent* is called for each attempt. Raises what :meth:`chat` raises, and
+        :class:`scavenge.errors.NoEndpointsError`. Cancelled, it gives back its slots and closes its connection.
+        """
+        if call.messages:
+            self.prompt = call.messages
+        as_stream = call.streamed or (self._asks_for_streams and may_be_streamed(call.document))
+        request = self._request_of(call, sink, as_stream)
+        sending = self._sending(request, prompt_tokens_of_call(call))
+        sending.patience, sending.on_sent = patience, on_sent
+        try:
+            reply = await self._answer(sending)
+        except RequestFailed as exc:
+            if call.streamed or not as_stream or not refuses_stream(exc.outcome):
+                raise
+            sending.request = self._request_of(call, None, as_stream=False)
+            reply = await self._answer(sending)
+            self.pool.streams_refused += 1
+        return Relayed(reply, tuple(sending.attempts))
+
+    @property
+    def _asks_for_streams(self) -> bool:
+        return self.settings.stream and self.pool.streams_refused < STREAMS_REFUSED
+
+    def _request_of(self, call: Call, sink: ReplySink | None, as_stream: bool) -> ChatRequest | RelayRequest:
+        """The call as it goes to endpoints; one that only completes texts gets a chat as text, as from a rollout."""
+        if call.api is ApiType.CHAT_COMPLETIONS and self.pool.api is ApiType.COMPLETIONS:
+            return self._chat_request(call.messages, options_of(call.document), as_stream)
+        body, defaults = CallBody(call.body, call.document), self.settings.sampling
+        return RelayRequest(call.api, body, as_stream, sink, self.settings.idle_timeout, defaults)
+
+    def _chat_request(self, messages: Messages, options: Json, as_stream: bool) -> ChatRequest:
+        return ChatRequest(messages, {**self.settings.sampling, **options}, as_stream, self.settings.idle_timeout)
+
+    def _sending(self, request: ChatRequest | RelayRequest, prompt_tokens: float) -> Sending:
         self._turns += 1
-        request = ChatRequest(
-            messages, {**self.settings.sampling, **options}, self.settings.stream, self.settings.idle_timeout
-        )
-        sending = _Sending(request, Ask((self.age, self._turns), prefer=self._affine), prompt_tokens_of(messages))
-        if self.place is None:
+        return Sending(request, Ask((self.age, self._turns), prefer=self._affine), prompt_tokens)
+
+    async def _answer(self, sending: Sending) -> Reply:
+        """Have a request answered, in its turn where the session has a place."""
+        place = self.place
+        if place is None:
             return await self._send(sending)
-        self.queued_s += await self.pool.sessions.turn(self.place, sending.prompt_tokens)
+        self.queued_s += await sending.wait(lambda: self.pool.sessions.turn(place, sending.prompt_tokens))
         try:
             return await self._send(sending)
         finally:
-            self.pool.sessions.turn_ended(self.place, sending.usage, sending.first_token_s, self._affine)
+            self.pool.sessions.turn_ended(place, sending.usage, sending.first_token_s, self._affine)
 
-    async def _send(self, sending: _Sending) -> Completion:
+    async def _send(self, sending: Sending) -> Reply:
         """Send a request until it is answered or given up."""
         history = RequestHistory(self.settings.retry, self.ports.random)
         while True:
@@ -166,23 +199,16 @@ class Session:
                     sending.usage = reply.usage
                     self._context_tokens = sending.prompt_tokens + (tokens_of(answer.outcome) or 0.0)
                     self._count(reply.usage)
-                    return Completion(
-                        reply.text,
-                        reply.finish_reason,
-                        reply.reasoning,
-                        reply.tool_calls,
-                        reply.usage,
-                        tuple(sending.attempts),
-                        reply.raw,
-                    )
+                    return reply
                 case GiveUp(poison=True):
                     raise PoisonRequest(f"lost {history.losses} times, last: {answer.outcome.message}")
                 case GiveUp(outcome):
                     raise RequestFailed(outcome, sending.attempts)
+                case Again() if sending.begun:
+                    raise RequestFailed(answer.outcome, sending.attempts)
                 case Again():
                     sending.ask = attrs.evolve(sending.ask, avoid=step.avoid)
-                    if step.wait_s:
-                        await trio.sleep(step.wait_s)
+                    await sending.back_off(step.wait_s)
                 case _:
                     assert_never(step)
 
@@ -211,7 +237,7 @@ class Session:
             self.pool.release(self.first_lease)
             self.first_lease = None
 
-    async def _attempt(self, sending: _Sending) -> tuple[Answer, Url]:
+    async def _attempt(self, sending: Sending) -> tuple[Answer, Url]:
         held, member = await self._lease(sending)
         started_at, started_time = trio.current_time(), self.ports.wall_clock()
         client, gate = member.client, member.gate
@@ -221,8 +247,9 @@ class Session:
         answer: Answer | None = None
         try:
             member.on_asked()
+            sending.on_sent()
             self.ports.emit(AttemptStarted(self.pool.endpoint_id, member.url, bool(sending.attempts)))
-            answer = await self._exchange(held, member, sending.request, stream)
+            answer = await exchange(held, member, sending.request, stream, self.settings.request_timeout)
             if self.pool.is_leaving(member.url):
                 answer = attrs.evolve(answer, outcome=while_leaving(answer.outcome))
             sending.first_token_s = None if stream.first_at is None else stream.first_at - started_at
@@ -239,10 +266,13 @@ class Session:
             self.pool.release(held)
         duration_s = trio.current_time() - started_at
         self.model_s += duration_s
-        sending.attempts.append(self._record(answer, member.url, started_time, duration_s))
+        attempt = record_of(answer, member.url, started_time, duration_s, streamed=sending.request.stream)
+        sending.attempts.append(attempt)
+        self.attempts.append(attempt)
+        self.ports.emit(AttemptEnded(self.pool.endpoint_id, attempt, tokens_told(answer)))
         return answer, member.url
 
-    async def _lease(self, sending: _Sending) -> tuple[HeldLease, Member]:
+    async def _lease(self, sending: Sending) -> tuple[HeldLease, Member]:
         """A lease on an endpoint that is still a member when the lease arrives."""
         while True:
             held, self.first_lease = self.first_lease, None
@@ -254,42 +284,11 @@ class Session:
                 return held, member
             self.pool.release(held)
 
-    async def _acquire(self, sending: _Sending) -> HeldLease:
+    async def _acquire(self, sending: Sending) -> HeldLease:
         try:
-            return await self.pool.acquire(sending.ask)
+            return await sending.wait(lambda: self.pool.acquire(sending.ask))
         except RequestFailed as exc:
             raise RequestFailed(exc.outcome, sending.attempts) from None
-
-    async def _exchange(self, held: HeldLease, member: Member, request: ChatRequest, stream: Stream) -> Answer:
-        answer: Answer | None = None
-        timeout_s = self.settings.request_timeout
-        with held.scope, trio.move_on_after(float("inf") if timeout_s is None else timeout_s) as patience:
-            answer = await member.client.ask(request, stream)
-        if answer is not None:
-            return answer
-        if held.revoked:
-            return Answer(Lost("the endpoint was lost while it had the request", LostCause.REVOKED))
-        if trio.current_time() - patience.deadline > OWN_LAG_S:
-            return Answer(Lost("request_timeout passed while this process was busy elsewhere", LostCause.LATE))
-        return Answer(TimedOut(f"no whole reply within request_timeout = {timeout_s:g} s"))
-
-    def _record(self, answer: Answer, url: Url, started_time: float, duration_s: float) -> Attempt:
-        outcome = answer.outcome
-        tokens = outcome.reply.usage.completion_tokens if isinstance(outcome, Ok) else None
-        generating_s = duration_s - (answer.first_byte_s or 0.0) if self.settings.stream else duration_s
-        attempt = Attempt(
-            endpoint=url,
-            outcome=outcome.name,
-            started_time=started_time,
-            duration_s=duration_s,
-            http_status=outcome.http_status,
-            first_byte_s=answer.first_byte_s,
-            tokens_per_s=tokens / generating_s if tokens and generating_s > 0 else None,
-            message=outcome.message,
-        )
-        self.attempts.append(attempt)
-        self.ports.emit(AttemptEnded(self.pool.endpoint_id, attempt, tokens or 0))
-        return attempt
 
     def _count(self, usage: Usage) -> None:
         if usage.prompt_tokens is not None:
