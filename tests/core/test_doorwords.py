@@ -6,14 +6,24 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scavenge.calls import Relayed
 from scavenge.core.doorwords import error_body, read_reply, refusal_body, reply_body, request_body
 from scavenge.core.errorbody import Wording
 from scavenge.core.reply import outcome_of_document
-from scavenge.errors import PoisonRequest, UnknownSession, UsageError
+from scavenge.errors import (
+    NoEndpointsError,
+    PoisonRequest,
+    ScavengeError,
+    Stopping,
+    UnknownModel,
+    UnknownSession,
+    UsageError,
+)
 from scavenge.types import (
     Attempt,
     Busy,
@@ -60,7 +70,9 @@ OUTCOMES: list[Outcome] = [
     Rejected("too long", 400, context_length=True),
     Rejected("bad", 422),
     Rejected("no JSON"),
+    Rejected("too long all the same", context_length=True),
     Rejected("said in a stream", 200),
+    Rejected("no such API", 405),
     Lost("gone", LostCause.SILENT, 502),
     Busy("wait", 429, 3.5),
     Failed("broken", 500),
@@ -69,38 +81,50 @@ OUTCOMES: list[Outcome] = [
 ]
 
 
-def completion_of(raw: dict[str, Any], attempts: tuple[Attempt, ...] = ATTEMPTS) -> Completion:
+def relayed(raw: dict[str, Any], attempts: tuple[Attempt, ...] = ATTEMPTS, body: bytes | None = None) -> Relayed:
     outcome = outcome_of_document(raw, 200, Wording(), streamed=False)
     assert isinstance(outcome, Ok)
-    reply = outcome.reply
+    return Relayed(attrs.evolve(outcome.reply, body=body), attempts)
+
+
+def completion_of(told: Relayed) -> Completion:
+    reply = told.reply
     return Completion(
-        reply.text, reply.finish_reason, reply.reasoning, reply.tool_calls, reply.usage, attempts, reply.raw
+        reply.text, reply.finish_reason, reply.reasoning, reply.tool_calls, reply.usage, told.attempts, reply.raw
     )
 
 
-def test_a_reply_is_read_back_whole():
-    completion = completion_of(RAW)
-    assert read_reply(200, reply_body(completion)) == completion
+@pytest.mark.parametrize("body", [None, b"as it came"])
+def test_a_reply_is_read_back_whole(body: bytes | None):
+    told = relayed(RAW, body=body)
+    assert read_reply(200, reply_body(told)) == completion_of(told)
 
 
-def test_a_foreign_client_sees_the_servers_reply_and_a_key_of_ours():
-    document = json.loads(reply_body(completion_of(RAW)))
+def test_a_worker_sees_the_servers_reply_and_a_key_of_ours():
+    document = json.loads(reply_body(relayed(RAW)))
     ours = document.pop("scavenge")
     assert document == RAW
     assert [attempt["endpoint"] for attempt in ours["attempts"]] == ["http://one/v1", "http://two/v1"]
 
 
+def test_a_foreign_client_sees_the_servers_reply_as_it_came_or_was_put_together():
+    assert reply_body(relayed(RAW, body=b"{ }"), detail=False) == b"{ }"
+    assert json.loads(reply_body(relayed(RAW), detail=False)) == RAW
+    assert b"\n" not in reply_body(relayed(RAW), detail=False)
+
+
 def test_what_the_server_itself_said_under_our_key_comes_through():
-    completion = completion_of({**RAW, "scavenge": {"attempts": [1, 2, 3]}}, attempts=())
-    assert read_reply(200, reply_body(completion)) == completion
+    told = relayed({**RAW, "scavenge": {"attempts": [1, 2, 3]}}, attempts=())
+    assert read_reply(200, reply_body(told)) == completion_of(told)
+    assert json.loads(reply_body(told, detail=False))["scavenge"] == {"attempts": [1, 2, 3]}
 
 
 def test_a_reply_without_its_document_is_given_one():
-    completion = Completion("hi", "stop", "hm", (CALL,), Usage(3, 2, 1), ATTEMPTS, {"id": "x"})
-    back = read_reply(200, reply_body(completion))
+    reply = Reply("hi", "stop", "hm", (CALL,), Usage(3, 2, 1), {"id": "x"})
+    back = read_reply(200, reply_body(Relayed(reply, ATTEMPTS)))
     assert (back.text, back.finish_reason, back.reasoning, back.tool_calls) == ("hi", "stop", "hm", (CALL,))
     assert (back.usage, back.attempts, back.raw["id"]) == (Usage(3, 2, 1), ATTEMPTS, "x")
-    bare = read_reply(200, reply_body(Completion("", "length", None, (), Usage(), (), {})))
+    bare = read_reply(200, reply_body(Relayed(Reply("", "length")), detail=False))
     assert (bare.text, bare.reasoning, bare.tool_calls, bare.usage) == ("", None, (), Usage())
 
 
@@ -114,23 +138,38 @@ def test_a_request_that_failed_fails_alike_on_the_other_side(outcome: Outcome):
     assert str(caught.value) == str(RequestFailed(outcome, ATTEMPTS))
 
 
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=repr)
+@pytest.mark.parametrize("attempts", [(), ATTEMPTS[:1], ATTEMPTS])
+def test_without_the_detail_the_other_side_knows_the_outcome_but_not_its_attempts(outcome: Outcome, attempts: Any):
+    status, body = error_body(RequestFailed(outcome, attempts), detail=False)
+    with pytest.raises(RequestFailed) as caught:
+        read_reply(status, body)
+    less = {"cause": LostCause.SERVER} if isinstance(outcome, Lost) else {}
+    less |= {"retry_after_s": None} if isinstance(outcome, Busy) else {}
+    less |= {"curable": False} if isinstance(outcome, Misrouted) else {}
+    assert (caught.value.outcome, caught.value.attempts) == (attrs.evolve(outcome, **less), ())
+
+
 @pytest.mark.parametrize(
     ("outcome", "status", "kind", "code"),
     [
         (OUTCOMES[0], 400, "invalid_request_error", "context_length_exceeded"),
         (OUTCOMES[1], 422, "invalid_request_error", "rejected"),
         (OUTCOMES[2], 400, "invalid_request_error", "rejected"),
-        (OUTCOMES[3], 400, "invalid_request_error", "rejected"),
-        (OUTCOMES[4], 502, "server_error", "lost"),
-        (OUTCOMES[5], 503, "server_error", "busy"),
-        (OUTCOMES[6], 502, "server_error", "failed"),
-        (OUTCOMES[7], 502, "server_error", "misrouted"),
-        (OUTCOMES[8], 504, "server_error", "timeout"),
+        (OUTCOMES[4], 400, "invalid_request_error", "rejected"),
+        (OUTCOMES[5], 400, "invalid_request_error", "rejected"),
+        (OUTCOMES[6], 502, "server_error", "lost"),
+        (OUTCOMES[7], 503, "server_error", "busy"),
+        (OUTCOMES[8], 502, "server_error", "failed"),
+        (OUTCOMES[9], 502, "server_error", "misrouted"),
+        (OUTCOMES[10], 504, "server_error", "timeout"),
     ],
 )
 def test_a_foreign_client_is_told_in_openais_words(outcome: Outcome, status: int, kind: str, code: str):
-    told, body = error_body(RequestFailed(outcome, ATTEMPTS))
-    error = json.loads(body)["error"]
+    told, body = error_body(RequestFailed(outcome, ATTEMPTS), detail=False)
+    document = json.loads(body)
+    error = document.pop("error")
+    assert not document
     assert (told, error["type"], error["code"]) == (status, kind, code)
     assert error["message"] == str(RequestFailed(outcome, ATTEMPTS))
     assert error["http_status"] == outcome.http_status
@@ -143,6 +182,9 @@ def test_a_foreign_client_is_told_in_openais_words(outcome: Outcome, status: int
         (PoisonRequest("lost 21 times"), 502),
         (UnknownSession("the rollout is over"), 410),
         (UsageError("no endpoint can hold 8 slots"), 400),
+        (UnknownModel("no pool has it"), 404),
+        (NoEndpointsError("none within 600 s"), 503),
+        (Stopping("no more requests"), 503),
     ],
 )
 def test_what_is_no_outcome_is_raised_alike_on_the_other_side(error: Exception, status: int):
@@ -161,6 +203,12 @@ def test_a_bug_is_told_and_fails_the_request():
     assert json.loads(error_body(ValueError())[1])["error"]["message"] == "ValueError"
 
 
+def test_of_a_bug_a_foreign_client_is_told_no_more_than_its_kind():
+    status, body = error_body(KeyError("sk-secret"), detail=False)
+    said = "the gateway has failed (KeyError): its log says more"
+    assert (status, json.loads(body)["error"]["message"]) == (500, said)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "kind"),
     [
@@ -174,6 +222,10 @@ def test_a_bug_is_told_and_fails_the_request():
         (502, b'{"error": "x", "scavenge": {"outcome": "ok", "attempts": 3}}', Failed),
         (502, b'{"error": "x", "scavenge": {"outcome": ["ok"], "attempts": [3]}}', Failed),
         (502, b'{"error": "x", "scavenge": [1]}', Failed),
+        (502, b'{"error": {"code": "lost", "message": "of no gateway"}}', Failed),
+        (502, b'{"error": {"code": "strange", "http_status": 500}}', Failed),
+        (502, b'{"error": {"code": "ok", "http_status": [1]}}', Failed),
+        (502, b'{"error": {"code": "busy", "http_status": [1], "message": null}}', Busy),
         (200, b"<html>", Failed),
         (200, b'{"choices": []}', Failed),
         (200, b'{"choices": [{"finish_reason": "stop"}], "scavenge": {"attempts": [{"endpoint": "x"}]}}', Failed),
@@ -193,7 +245,7 @@ def test_what_is_no_answer_of_ours_fails_the_request(status: int, body: bytes, k
     ),
 ).map(lambda value: json.dumps(value).encode()))  # fmt: skip
 def test_no_answer_whatever_raises_anything_else(status: int, body: bytes):
-    with suppress(RequestFailed, PoisonRequest, UnknownSession, UsageError):
+    with suppress(ScavengeError):
         read_reply(status, body)
 
 

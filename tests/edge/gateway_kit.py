@@ -1,23 +1,24 @@
-"""A gateway on a real port with a scripted door behind it, and a client that says exactly which bytes it sends."""
+"""A gateway on a real port with a scripted door behind it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 
 import attrs
-import h11
 import trio
+from raw_client import TOKEN, Client
 
-from scavenge.edge.gateway.connection import GatewaySettings
-from scavenge.edge.gateway.server import GatewayListener, open_listener, run_gateway
+from scavenge.calls import Call, ModelCard, Page, Relayed
+from scavenge.edge.gateway.limits import GatewayLimits
+from scavenge.edge.gateway.listener import GatewayListener, open_listener
+from scavenge.edge.gateway.server import Gateway as Server
 from scavenge.errors import single_error
-from scavenge.types import Attempt, Completion, Url, Usage
+from scavenge.runtime.ports import ReplySink
+from scavenge.types import Attempt, Url, Usage
+from scavenge.types import Reply as ModelReply
 
-TOKEN = "the-token"
-PATH = "/session/s1/v1/chat/completions"
-MESSAGES = [{"role": "user", "content": "hello?"}]
 ATTEMPT = Attempt(Url("http://10.0.0.7:8000/v1"), "ok", 1_700_000_000.0, 0.5, 200)
 DOCUMENT = {
     "id": "chatcmpl-1",
@@ -28,70 +29,112 @@ DOCUMENT = {
     "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
 }
 
-Answer = Callable[[str, list, dict], Awaitable[Completion]]
+Does = Callable[[Call, ReplySink | None], Awaitable[Relayed]]
 
 
-def completion(document: dict | None = None) -> Completion:
-    """A completion whose raw document is this one."""
+def relayed(document: dict | None = None, body: bytes | None = None) -> Relayed:
+    """An answer that is whole, whose raw document is this one."""
     raw = DOCUMENT if document is None else document
     message = raw["choices"][0]["message"]
     calls = tuple(message.get("tool_calls") or ())
-    return Completion(message.get("content") or "", "stop", None, calls, Usage(3, 2), (ATTEMPT,), raw)
+    reply = ModelReply(message.get("content") or "", "stop", None, calls, Usage(3, 2), raw, body)
+    return Relayed(reply, (ATTEMPT,))
 
 
-def answering(document: dict | None = None) -> Answer:
-    async def answer(session_id: str, messages: list, options: dict) -> Completion:
+def answering(document: dict | None = None, body: bytes | None = None) -> Does:
+    async def does(call: Call, sink: ReplySink | None) -> Relayed:
         await trio.lowlevel.checkpoint()
-        return completion(document)
+        return relayed(document, body)
 
-    return answer
+    return does
 
 
-def raising(error: Exception) -> Answer:
-    async def answer(session_id: str, messages: list, options: dict) -> Completion:
+def raising(error: Exception) -> Does:
+    async def does(call: Call, sink: ReplySink | None) -> Relayed:
         await trio.lowlevel.checkpoint()
         raise error
 
-    return answer
+    return does
+
+
+def piece(text: str, **others: object) -> bytes:
+    """An event of a stream."""
+    told = {"id": "chatcmpl-1", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None, **others}]}
+    return b"data: " + json.dumps(told).encode() + b"\n\n"
+
+
+STREAMED = Relayed(ModelReply("", "stop"), (ATTEMPT,))
+"""What is returned when a sink has taken the reply."""
+
+
+def telling(*events: bytes, then: Exception | None = None) -> Does:
+    """Hand these events on, and come to the end, or raise."""
+
+    async def does(call: Call, sink: ReplySink | None) -> Relayed:
+        await trio.lowlevel.checkpoint()
+        assert sink is not None
+        for event in events:
+            await sink.take(event)
+        if then is not None:
+            raise then
+        return STREAMED
+
+    return does
 
 
 @attrs.define(eq=False)
 class Door:
-    """A :class:`scavenge.runtime.ports.ModelDoor` that does what ``answer`` does, and counts."""
+    """A :class:`scavenge.runtime.ports.ModelDoor` that does what ``does`` does, and counts."""
 
-    answer: Answer = attrs.field(factory=answering)
-    calls: list[tuple[str, list, dict]] = attrs.field(factory=list)
+    does: Does = attrs.field(factory=answering)
+    calls: list[Call] = attrs.field(factory=list)
+    cards: list[ModelCard] = attrs.field(factory=lambda: [ModelCard("org/sim", "sim"), ModelCard("other", "other")])
+    sessions: set[str] = attrs.field(factory=set)
     under_way: int = 0
     cancelled: int = 0
 
-    async def chat(self, session_id: str, messages: list, options: dict) -> Completion:
-        self.calls.append((session_id, messages, options))
+    async def answer(self, call: Call, sink: ReplySink | None) -> Relayed:
+        self.calls.append(call)
         self.under_way += 1
         try:
-            return await self.answer(session_id, messages, options)
+            return await self.does(call, sink)
         except trio.Cancelled:
             self.cancelled += 1
             raise
         finally:
             self.under_way -= 1
 
+    def models(self) -> list[ModelCard]:
+        return self.cards
+
+    def end_session(self, session_id: str) -> bool:
+        known = session_id in self.sessions
+        self.sessions.discard(session_id)
+        return known
+
+    @property
+    def asked(self) -> list[tuple[str | None, dict]]:
+        """The sessions and the bodies of the calls."""
+        return [(call.session_id, dict(call.document)) for call in self.calls]
+
 
 def waiting() -> tuple[Door, trio.Event]:
     """A door whose calls wait for the event."""
     release = trio.Event()
 
-    async def answer(session_id: str, messages: list, options: dict) -> Completion:
+    async def does(call: Call, sink: ReplySink | None) -> Relayed:
         await release.wait()
-        return completion()
+        return relayed()
 
-    return Door(answer), release
+    return Door(does), release
 
 
 @attrs.define(eq=False)
 class Gateway:
     listener: GatewayListener
     door: Door
-    bugs: list[BaseException] = attrs.field(factory=list)
+    server: Server
+    bugs: list[BaseException]
 
     @property
     def root(self) -> str:
@@ -106,134 +149,32 @@ class Gateway:
 
 
 @asynccontextmanager
-async def open_gateway(door: Door | None = None, **settings: float) -> AsyncIterator[Gateway]:
+async def open_gateway(
+    door: Door | None = None,
+    *,
+    token: str | None = TOKEN,
+    pages: Mapping[str, Callable[[], Page]] | None = None,
+    **limits: float,
+) -> AsyncIterator[Gateway]:
     """A gateway while the block runs; whatever it takes for a bug fails the test, unless the test takes it out."""
-    with closing(open_listener(TOKEN)) as listener:
-        gateway = Gateway(listener, door or Door())
+    with closing(open_listener(token)) as listener:
+        bugs: list[BaseException] = []
+        door = door or Door()
+        server = Server(listener, door, pages, GatewayLimits(**limits), bugs.append)
+        gateway = Gateway(listener, door, server, bugs)
         with single_error():
             async with trio.open_nursery() as nursery:
                 with trio.fail_after(60):
-                    made = GatewaySettings(**settings)
-                    await nursery.start(run_gateway, listener, gateway.door, gateway.bugs.append, made)
+                    await nursery.start(server.run_gateway)
                     yield gateway
                 nursery.cancel_scope.cancel()
     assert not gateway.bugs
-    assert gateway.door.under_way == 0
+    assert door.under_way == 0
+    check_empty(server)
 
 
-def post(body: bytes | dict | None = None, path: str = PATH, token: str | None = TOKEN, **fields: str) -> bytes:
-    """The bytes of a request; names of fields with ``_`` for ``-``."""
-    if not isinstance(body, bytes):
-        body = json.dumps({"model": "any", "messages": MESSAGES, **(body or {})}).encode()
-    told = {"Host": "gateway", "Content-Length": str(len(body)), "Content-Type": "application/json"}
-    if token is not None:
-        told["Authorization"] = f"Bearer {token}"
-    told |= {name.replace("_", "-"): value for name, value in fields.items()}
-    head = "".join(f"{name}: {value}\r\n" for name, value in told.items() if value != "")
-    return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body
-
-
-def chunked_head(**fields: str) -> bytes:
-    return post(b"", Content_Length="", Transfer_Encoding="chunked", **fields)
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
-
-
-@attrs.frozen
-class Reply:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-    whole: bool = True
-    """Whether its end came."""
-
-    @property
-    def json(self) -> dict:
-        return json.loads(self.body)
-
-    @property
-    def error(self) -> dict:
-        return self.json["error"]
-
-    @property
-    def events(self) -> list[dict | str]:
-        """The data of a stream's events; what is no JSON as text."""
-        lines = [line[6:] for line in self.body.decode().split("\n\n") if line.startswith("data: ")]
-        return [json.loads(line) if line.startswith("{") else line for line in lines]
-
-
-class Client:
-    """One connection to the gateway."""
-
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self.stream = stream
-        self._rest = b""
-
-    async def send(self, data: bytes) -> None:
-        await self.stream.send_all(data)
-
-    async def ask(self, data: bytes) -> Reply:
-        await self.send(data)
-        return await self.reply()
-
-    async def reply(self, method: str = "POST") -> Reply:
-        """The next answer; :class:`EOFError` when the server closes before it begins."""
-        http = h11.Connection(h11.CLIENT)
-        http.send(h11.Request(method=method, target="/", headers=[("Host", "gateway")]))
-        http.send(h11.EndOfMessage())
-        if self._rest:
-            http.receive_data(self._rest)
-        head: h11.Response | None = None
-        body = bytearray()
-        while True:
-            try:
-                event = http.next_event()
-            except h11.RemoteProtocolError:
-                if head is None:
-                    raise EOFError from None
-                return _reply(head, body, whole=False)
-            if event is h11.NEED_DATA:
-                http.receive_data(await self.stream.receive_some())
-            elif isinstance(event, h11.Response):
-                head = event
-            elif isinstance(event, h11.Data):
-                body += event.data
-            elif isinstance(event, h11.EndOfMessage):
-                assert head is not None
-                self._rest = http.trailing_data[0]
-                return _reply(head, body)
-
-    async def receive_some(self, size: int) -> None:
-        """Read a little of what :meth:`reply` will tell."""
-        data = await self.stream.receive_some(size)
-        assert data, "the server closed"
-        self._rest += data
-
-    async def receive_until(self, end: bytes) -> bytes:
-        """All bytes up to where *end* is in them."""
-        while end not in self._rest:
-            data = await self.stream.receive_some()
-            assert data, f"the server closed after {self._rest!r}"
-            self._rest += data
-        data, self._rest = self._rest, b""
-        return data
-
-    async def at_end(self) -> bool:
-        """Whether the server closes the connection and says nothing more."""
-        try:
-            return self._rest == b"" and await self.stream.receive_some() == b""
-        except trio.BrokenResourceError:
-            return True
-
-
-def _reply(head: h11.Response, body: bytearray, *, whole: bool = True) -> Reply:
-    headers = {name.decode(): value.decode() for name, value in head.headers}
-    return Reply(head.status_code, headers, bytes(body), whole)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait until something is so; the gateway's block bounds it."""
-    while not condition():  # noqa: ASYNC110 (what happens in the gateway rings no bell here)
-        await trio.sleep(0.001)
+def check_empty(server: Server) -> None:
+    """Fail unless nothing is left of any client."""
+    clients = server._entrance.clients
+    assert (clients.connections, clients.answering, clients.held_bytes) == (0, 0, 0)
+    assert not clients._waiting

@@ -6,23 +6,12 @@ import socket
 
 import pytest
 import trio
-from gateway_kit import (
-    ATTEMPT,
-    DOCUMENT,
-    Door,
-    answering,
-    chunked_head,
-    open_gateway,
-    post,
-    raising,
-    until,
-    waiting,
-)
+from gateway_kit import ATTEMPT, DOCUMENT, Door, answering, open_gateway, raising, waiting
+from raw_client import chunked_head, get, post, until
 
 from scavenge.core.chat import ReplyReader
 from scavenge.types import Lost, Ok, Rejected, RequestFailed
 
-GET = b"GET /v1/models HTTP/1.1\r\nHost: gateway\r\n\r\n"
 STREAM = {"stream": True}
 
 
@@ -43,9 +32,7 @@ async def test_a_streamed_reply_says_what_the_whole_one_says():
     reader.feed(reply.body)
     outcome = reader.finish()
     assert isinstance(outcome, Ok)
-    told = dict(outcome.reply.raw)
-    assert [attempt["endpoint"] for attempt in told.pop("scavenge")["attempts"]] == [ATTEMPT.endpoint]
-    assert told == DOCUMENT
+    assert outcome.reply.raw == DOCUMENT
 
 
 @pytest.mark.parametrize(
@@ -68,7 +55,8 @@ async def test_while_a_stream_waits_comments_show_that_it_lives():
         assert b"data" not in begun
         await client.receive_until(b": waiting")
         release.set()
-        assert b"data: [DONE]" in await client.receive_until(b"0\r\n\r\n")
+        told = await client.receive_until(b"0\r\n\r\n")
+        assert told.index(b'"hello!"') < told.index(b"data: [DONE]")
         assert (await client.ask(post())).status == 200
 
 
@@ -85,16 +73,16 @@ async def test_a_stream_that_has_not_begun_fails_with_a_status():
 async def test_a_stream_that_has_begun_fails_with_an_event_and_breaks_off():
     release = trio.Event()
 
-    async def answer(session_id, messages, options):
+    async def does(call, sink):
         await release.wait()
         raise failing(Lost("connection reset"))
 
-    async with open_gateway(Door(answer), comment_s=0.01) as gateway, gateway.client() as client:
+    async with open_gateway(Door(does), comment_s=0.01) as gateway, gateway.client() as client:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_after, lambda: gateway.door.calls, release.set)
             reply = await client.ask(post(STREAM))
         assert (reply.status, reply.whole) == (200, False)
-        assert [list(event) for event in reply.events] == [["error", "scavenge"]]
+        assert [list(event) for event in reply.events] == [["error"]]
         assert "connection reset" in reply.events[0]["error"]["message"]
         assert await client.at_end()
 
@@ -146,7 +134,7 @@ async def test_a_client_that_hangs_up_while_it_reads_is_let_go(body):
             await client.send(post(body))
             await client.receive_until(b"xxx")
         async with gateway.client() as client:
-            assert (await client.ask(GET)).status == 404
+            assert (await client.ask(get("/none"))).status == 404
 
 
 async def test_a_client_that_reads_nothing_is_given_up():
@@ -179,11 +167,3 @@ async def _drip(client, data: bytes) -> None:
     for byte in data:
         await client.send(bytes([byte]))
         await trio.sleep(0.01)
-
-
-async def test_a_connection_that_is_idle_is_closed_without_a_word():
-    async with open_gateway(idle_s=0.5) as gateway, gateway.client() as client:
-        assert await client.at_end()
-        async with gateway.client() as used:
-            assert (await used.ask(post())).status == 200
-            assert await used.at_end()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
+from contextlib import suppress
 
 import pytest
 import trio
-from gateway_kit import DOCUMENT, MESSAGES, PATH, TOKEN, completion, open_gateway, post
+from gateway_kit import open_gateway
 from hypothesis import example, given
 from hypothesis import strategies as st
+from raw_client import MESSAGES, PATH, TOKEN, get, post
 
-from scavenge.edge.gateway.calls import read_call, session_of
-from scavenge.edge.gateway.wire import Refusal, Wire
+from scavenge.edge.gateway.calls import read_call
+from scavenge.edge.gateway.routes import CallRoute, route_of
+from scavenge.edge.gateway.wire import Head, Refusal, Wire
+from scavenge.types import ApiType
 
 MAX_HEAD, MAX_BODY = 2000, 4000
 
@@ -20,7 +24,7 @@ GOOD = (
     post(),
     post({"stream": True}),
     post(b"", Content_Length="", Transfer_Encoding="chunked") + b"2;ext=1\r\n[]\r\n0\r\nA: b\r\n\r\n",
-    b"GET /v1/models HTTP/1.1\r\nHost: gateway\r\n\r\n",
+    get("/v1/models"),
     post(token="wrong"),
 )
 PIECES = st.one_of(
@@ -61,13 +65,13 @@ def read_all(pieces: list[bytes]) -> list[object]:
                 if (body := wire.read_body()) is None:
                     break
                 found.append((head, body))
-                wire.answer(200, b"{}", {})
-                if not wire.next_cycle():
+                assert wire.whole
+                if not head.keep_alive:
                     return found
+                wire.next_request()
                 head = None
     except Refusal as refusal:
         wire.skim()
-        wire.answer(refusal.status, str(refusal).encode(), {})
         found.append(refusal.status)
     return found
 
@@ -124,14 +128,29 @@ VALUES = st.recursive(
 )
 
 
-@given(st.one_of(st.binary(), VALUES.map(lambda value: json.dumps(value).encode())))
-def test_a_body_is_a_call_or_refused(body: bytes):
+@given(st.sampled_from(ApiType), st.one_of(st.binary(), VALUES.map(lambda value: json.dumps(value).encode())))
+def test_a_body_is_a_call_or_refused(api: ApiType, body: bytes):
     try:
-        call = read_call(body)
+        call = read_call(CallRoute(api), body)
     except Refusal:
         return
+    assert call.body == body
     assert all(isinstance(message, dict) for message in call.messages)
-    assert not call.options.keys() & {"model", "messages", "stream", "stream_options"}
+    assert isinstance(call.streamed, bool)
+    assert isinstance(call.model, str)
+
+
+LATIN = st.text(st.characters(max_codepoint=255), max_size=300)
+
+
+@given(LATIN.map(lambda text: f"/session/{text}") | LATIN, st.booleans())
+@example("/session/%ff/v1/models", False)
+@example("/session/", True)
+def test_a_path_is_for_something_or_refused(path: str, shout: bool):
+    head = Head("POST" if shout else "DELETE", path, {b"x-scavenge-session": path.encode()[:30]})
+    with suppress(Refusal):
+        session_id = getattr(route_of(head, ()), "session_id", None)
+        assert session_id is None or (1 <= len(session_id) <= 200 and session_id.isprintable())
 
 
 # --- what is dear to parse
@@ -157,16 +176,15 @@ def test_requests_that_came_together_are_read_one_by_one():
     wire.receive(CHUNKED + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n" + GOOD[0] * 500)
     assert wire.read_head() is not None
     assert wire.read_body() == b"x" * 20_000
-    wire.answer(200, b"", {})
-    assert wire.next_cycle()
+    wire.next_request()
     assert wire.held_bytes == len(GOOD[0]) * 500  # what is the next request's is where it was
     for _ in range(500):
         head = wire.read_head()
         assert head is not None
-        assert session_of(head, TOKEN) == "s1"
-        assert read_call(wire.read_body() or b"").messages == MESSAGES
-        wire.answer(200, b"", {})
-        assert wire.next_cycle()
+        route = route_of(head, ())
+        assert route == CallRoute(ApiType.CHAT_COMPLETIONS, "s1")
+        assert read_call(route, wire.read_body() or b"").messages == MESSAGES
+        wire.next_request()
     assert wire.held_bytes == 0
 
 
@@ -187,11 +205,3 @@ async def _send_half(gateway, part: bytes, sent: trio.Event) -> None:
         await client.send(part)
         sent.set()
         await trio.sleep_forever()
-
-
-async def test_options_that_are_no_names_in_python_reach_the_door():
-    options = {"": 1, "class": 2, "self": 3, "messages ": 4, "ü": 5}
-    async with open_gateway() as gateway, gateway.client() as client:
-        assert (await client.ask(post(options))).status == 200
-        assert gateway.door.calls == [("s1", MESSAGES, options)]
-        assert completion().raw == DOCUMENT

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import pytest
 import trio
-from gateway_kit import DOCUMENT, MESSAGES, Door, answering, completion, open_gateway, raising, until, waiting
+from gateway_kit import DOCUMENT, Door, answering, open_gateway, raising, relayed, waiting
+from raw_client import MESSAGES, until
 
 from scavenge.errors import UnknownSession
 from scavenge.types import Busy, Failed, Lost, Rejected, RequestFailed, TimedOut
@@ -55,7 +56,8 @@ async def test_a_request_and_its_reply():
                 model="any", messages=MESSAGES, temperature=0.5, extra_body={"top_k": 5}
             ),
         )
-        assert gateway.door.calls == [("s1", MESSAGES, {"temperature": 0.5, "top_k": 5})]
+        asked = {"model": "any", "messages": MESSAGES, "temperature": 0.5, "top_k": 5}
+        assert gateway.door.asked == [("s1", asked)]
     assert (reply.choices[0].message.content, reply.choices[0].finish_reason) == ("hello!", "stop")
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (3, 2)
 
@@ -107,7 +109,7 @@ async def test_tools_whole_and_streamed():
         reply = await with_client(
             gateway, lambda client: client.chat.completions.create(model="any", messages=MESSAGES, tools=TOOLS)
         )
-        assert gateway.door.calls == [("s1", MESSAGES, {"tools": TOOLS})]
+        assert gateway.door.calls[0].document["tools"] == TOOLS
         assert reply.choices[0].message.tool_calls[0].function.arguments == CALL["function"]["arguments"]
 
         def stream(client: openai.OpenAI) -> object:
@@ -132,7 +134,7 @@ async def test_several_choices(stream):
                 return events.get_final_completion()
 
         reply = await with_client(gateway, ask)
-        assert gateway.door.calls == [("s1", MESSAGES, {"n": 3})]
+        assert [call.document["n"] for call in gateway.door.calls] == [3]
     assert [(choice.index, choice.message.content) for choice in reply.choices] == [(n, "hello!") for n in range(3)]
 
 
@@ -176,18 +178,28 @@ async def test_a_wrong_key_is_an_authentication_error():
 
 async def test_what_the_gateway_does_not_have_is_not_found():
     async with open_gateway() as gateway:
-        with pytest.raises(openai.NotFoundError, match="POST /session/ID/v1/chat/completions"):
-            await with_client(gateway, lambda client: client.models.list())
+        with pytest.raises(openai.NotFoundError, match="there is POST /v1/chat/completions"):
+            await with_client(gateway, lambda client: client.embeddings.create(model="any", input="hello"))
+
+
+async def test_the_models_and_one_of_them():
+    async with open_gateway() as gateway:
+        models = await with_client(gateway, lambda client: list(client.models.list()))
+        one = await with_client(gateway, lambda client: client.models.retrieve("org/sim"))
+        with pytest.raises(openai.NotFoundError, match='there is "org/sim", "other"'):
+            await with_client(gateway, lambda client: client.models.retrieve("none"))
+    assert [model.id for model in models] == ["org/sim", "other"]
+    assert (one.id, one.object) == ("org/sim", "model")
 
 
 async def test_a_stream_that_fails_after_its_beginning_is_an_error():
     release = trio.Event()
 
-    async def answer(session_id, messages, options):
+    async def does(call, sink):
         await release.wait()
         raise RequestFailed(Lost("connection reset"), ())
 
-    door = Door(answer)
+    door = Door(does)
     async with open_gateway(door, comment_s=0.01) as gateway, trio.open_nursery() as nursery:
         nursery.start_soon(_later, door, release.set)
         with pytest.raises(openai.APIError, match="connection reset"):
@@ -211,13 +223,13 @@ def _ask_impatiently(client: openai.OpenAI) -> object:
 async def test_the_asynchronous_client_whole_and_streamed_and_cancelled():
     door, release = waiting()
 
-    async def answer(session_id, messages, options):
-        if options.get("user") == "impatient":
+    async def does(call, sink):
+        if call.document.get("user") == "impatient":
             await release.wait()
         await trio.lowlevel.checkpoint()
-        return completion()
+        return relayed()
 
-    door.answer = answer
+    door.does = does
     async with open_gateway(door) as gateway:
         address = gateway.listener.address("s1")
 

@@ -136,7 +136,7 @@ def test_chat_raises_what_the_runs_own_session_would(child: Child, gateway: Gate
     assert (failure(3, "poison").error.type, failure(3, "poison").final) == ("PoisonRequest", True)
     assert failure(4, "unknown") == Failure(ErrorInfo("UnknownSession", "the session is over"))
     assert failure(5, "unauthorized").error.misrouted
-    assert failure(6, "nonsense").error.message.startswith("failed (HTTP 200)")
+    assert failure(6, "nonsense").error.message.startswith("failed after")
     cut = failure(7, "cut")
     assert (cut.error.type, cut.final) == ("InfrastructureError", False)
     assert "gateway" in cut.error.message

@@ -11,7 +11,9 @@ import trio
 from worker_process_kit import alive, group_of, launcher
 from worker_story_kit import Story, answers, open_story
 
+from scavenge.calls import Call
 from scavenge.rollouts import Failure, Rollout
+from scavenge.runtime.ports import ReplySink
 
 
 class Steps(trio.abc.Instrument):
@@ -93,10 +95,10 @@ async def test_a_death_ends_what_the_worker_had_started_and_what_it_had_asked(tm
     def prepare(story: Story) -> None:
         story.hold("play")
 
-        async def never(session_id: str, messages: list, options: dict) -> None:
+        async def never(call: Call, sink: ReplySink | None) -> None:
             await trio.sleep_forever()
 
-        story.door.answer = never
+        story.door.does = never
 
     async with open_story(tmp_path, prepare) as story, trio.open_nursery() as nursery:
         nursery.start_soon(story.play, "have_deaf_program")

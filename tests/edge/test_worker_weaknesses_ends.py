@@ -12,21 +12,22 @@ import trio
 from worker_process_kit import alive
 from worker_story_kit import Story, answers, open_story
 
+from scavenge.calls import Call, Relayed
 from scavenge.core.supervision import need
 from scavenge.rollouts import Rollout
 from scavenge.runtime import workerhost
-from scavenge.types import Completion
+from scavenge.runtime.ports import ReplySink
 
 
 async def test_a_cancelled_rollout_ends_in_its_worker_with_its_request_and_then_its_place_is_free(tmp_path: Path):
     """There was no way to cancel: rollouts and requests that nobody waited for went on."""
 
     def prepare(story: Story) -> None:
-        async def never(session_id: str, messages: list, options: dict) -> Completion:
+        async def never(call: Call, sink: ReplySink | None) -> Relayed:
             await trio.sleep_forever()
             raise AssertionError
 
-        story.door.answer = never
+        story.door.does = never
 
     async with open_story(tmp_path, prepare, multiplex=1) as story:
         await _play_and_cancel(story, "ask", lambda: story.door.under_way == 1)

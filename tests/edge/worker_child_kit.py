@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
+from scavenge.calls import Relayed
 from scavenge.core.doorwords import error_body, reply_body
 from scavenge.core.frames import FrameReader, encode
 from scavenge.core.message_shapes import FROM_WORKER
@@ -22,7 +23,7 @@ from scavenge.core.worker_messages import Beat, Broken, FromWorker, Load, Play, 
 from scavenge.edge.worker_process import COMMAND
 from scavenge.errors import PoisonRequest, UnknownSession
 from scavenge.rollouts import Example
-from scavenge.types import Attempt, Completion, Lost, ModelAddress, Rejected, RequestFailed, Url, Usage
+from scavenge.types import Attempt, Lost, ModelAddress, Rejected, Reply, RequestFailed, Url
 
 FOLDER = Path(__file__).parent
 PATIENCE_S = 60.0
@@ -183,7 +184,7 @@ class Gateway(ThreadingHTTPServer):
                                  "finish_reason": "stop"}],
                     "usage": {"prompt_tokens": 3, "completion_tokens": 2},
                 }  # fmt: skip
-                return 200, reply_body(Completion("", "", None, (), Usage(), (ATTEMPT,), raw))
+                return 200, reply_body(Relayed(Reply("", "stop", raw=raw), (ATTEMPT,)))
 
 
 class _Handler(BaseHTTPRequestHandler):

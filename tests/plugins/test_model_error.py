@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from scavenge.calls import Relayed
 from scavenge.core.doorwords import error_body, refusal_body, reply_body
 from scavenge.errors import PoisonRequest, UnknownSession, UsageError
 from scavenge.plugin import model_error
-from scavenge.types import Attempt, Busy, Completion, Misrouted, Rejected, RequestFailed, Usage
+from scavenge.types import Attempt, Busy, Misrouted, Rejected, Reply, RequestFailed
 
 ATTEMPT = Attempt("http://ep1/v1", "busy", 1.0, 0.5, http_status=503, message="full")
 
@@ -36,4 +37,4 @@ def test_a_reply_of_anybody_else_is_a_failed_request(body):
 
 def test_a_completion_is_no_error():
     with pytest.raises(ValueError, match="with a completion is no error"):
-        model_error(200, reply_body(Completion("hello", "stop", None, (), Usage(), (), {})))
+        model_error(200, reply_body(Relayed(Reply("hello", "stop"))))

@@ -1,24 +1,34 @@
 """What the gateway answers to a request for the model, and what a worker's session reads out of it. Pure.
 
-To any OpenAI client the answers are what it knows: a chat completion, or an error ``{"error": {"message", "type",
-"code"}}`` with a fitting status. The key ``scavenge`` beside that has what makes the other side's result the same as
-that of :meth:`Session.chat` in the run's own process: the attempts, and the outcome a request ended with. Each body is
-one line.
+To any OpenAI client the answers are what it knows: the server's own reply, or an error ``{"error": {"message", "type",
+"code"}}`` with a fitting status. Whoever asks for the detail finds in the key ``scavenge`` beside that what makes the
+other side's result the same as that of :meth:`Session.chat` in the run's own process: the attempts, and the outcome a
+request ended with. Each body of ours is one line.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import attrs
 
-from scavenge.core.chat import encode_request
+from scavenge.calls import Relayed
 from scavenge.core.errorbody import Wording
 from scavenge.core.outcome import outcome_of_status
 from scavenge.core.plainjson import read_json_fast, write_json
 from scavenge.core.reply import outcome_of_document
-from scavenge.errors import PoisonRequest, ScavengeError, UnknownSession, UsageError
+from scavenge.core.request_body import encode_request
+from scavenge.errors import (
+    NoEndpointsError,
+    PoisonRequest,
+    ScavengeError,
+    Stopping,
+    UnknownModel,
+    UnknownSession,
+    UsageError,
+)
 from scavenge.types import (
     ApiType,
     Attempt,
@@ -34,12 +44,17 @@ from scavenge.types import (
     Ok,
     Outcome,
     Rejected,
+    Reply,
     RequestFailed,
     TimedOut,
 )
 
 OURS = "scavenge"
 """The key beside what OpenAI's protocol has."""
+DETAIL_FIELD = "X-Scavenge-Detail"
+"""The header by which a client asks for that key ..."""
+DETAIL = "attempts"
+"""... and its value."""
 
 _UPSTREAM = "upstream"
 """Where under :data:`OURS` is what the server itself had put there."""
@@ -49,12 +64,20 @@ _OUTCOMES: dict[str, type[Lost | Busy | Failed | Misrouted | Rejected | TimedOut
 _STATUSES = {"lost": 502, "busy": 503, "failed": 502, "misrouted": 502, "timeout": 504}
 """What a client is told of a request that was given up: nothing of it is the client's fault."""
 _BAD_REQUEST = 400
-_PLAIN_ERRORS: dict[str, tuple[type[PoisonRequest | UnknownSession | UsageError], int]] = {
+_WITH_A_FIELD = frozenset({401, 405, 407, 426})
+"""Statuses that need a header with what would be right (RFC 9110, 15.5), which only their server knows."""
+_PLAIN_ERRORS: dict[str, tuple[type[ScavengeError], int]] = {
     "poison_request": (PoisonRequest, 502),
     "unknown_session": (UnknownSession, 410),
     "usage_error": (UsageError, _BAD_REQUEST),
+    "model_not_found": (UnknownModel, 404),
+    "no_endpoints": (NoEndpointsError, 503),
+    "stopping": (Stopping, 503),
 }
 """By the code that a client sees: what is told by its text alone."""
+_TOO_LONG = "context_length_exceeded"
+_COUNTED = re.compile(r"\A[a-z]+(?: \(HTTP \d+\))? after \d+ attempts?: ")
+"""What :class:`scavenge.RequestFailed` puts before the message of its outcome."""
 _NO_WORDING = Wording()
 
 
@@ -72,53 +95,71 @@ def request_body(messages: Messages, options: Json) -> bytes:
 # --- the gateway's side
 
 
-def reply_body(completion: Completion) -> bytes:
-    """The body of a reply with status 200: ``raw``, with the attempts in a key of ours."""
-    raw = completion.raw if "choices" in completion.raw else _document_of(completion)
-    ours: dict[str, object] = {"attempts": _plain_attempts(completion.attempts)}
+def reply_body(relayed: Relayed, *, detail: bool = True) -> bytes:
+    """The body of a reply with status 200: as it came; with *detail*, ``raw`` and the attempts in a key of ours."""
+    reply = relayed.reply
+    if not detail:
+        return write_json(document_of(reply)) if reply.body is None else reply.body
+    raw = document_of(reply)
+    ours: dict[str, object] = {"attempts": _plain_attempts(relayed.attempts)}
     if OURS in raw:
         ours[_UPSTREAM] = raw[OURS]
-    return write_json({**raw, OURS: ours}, _no_note)
+    return write_json({**raw, OURS: ours})
 
 
-def error_body(exc: Exception) -> tuple[int, bytes]:
-    """The status and the body for what a session's ``chat`` raised; what none should raise is a 500."""
+def document_of(reply: Reply) -> Json:
+    """A reply in the shape of OpenAI's, also where it came without its own."""
+    return reply.raw if "choices" in reply.raw else _put_together(reply)
+
+
+def error_body(exc: Exception, *, detail: bool = True) -> tuple[int, bytes]:
+    """The status and the body for what a call raised.
+
+    What none should raise is a 500, of which the text goes only to whoever asks for the *detail*: it is nobody's words
+    for clients, and may have a key in it.
+    """
     if isinstance(exc, RequestFailed):
-        return _failed_body(exc)
+        return _failed_body(exc, detail=detail)
     for code, (kind, status) in _PLAIN_ERRORS.items():
         if isinstance(exc, kind):
-            return status, refusal_body(str(exc), code=code, kind=_kind_of(status))
-    return 500, refusal_body(f"{type(exc).__name__}: {exc}".removesuffix(": "), code="internal_error")
+            return status, refusal_body(str(exc), code=code, kind=kind_of(status))
+    name = type(exc).__name__
+    told = f"{name}: {exc}".removesuffix(": ") if detail else f"the gateway has failed ({name}): its log says more"
+    return 500, refusal_body(told, code="internal_error")
 
 
 def refusal_body(message: str, *, code: str, kind: str = "server_error") -> bytes:
     """An error in OpenAI's shape, of a *kind* (``invalid_request_error``, …) and with a *code* of ours."""
-    return write_json({"error": {"message": message, "type": kind, "param": None, "code": code}}, _no_note)
+    return write_json({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 
-def _failed_body(exc: RequestFailed) -> tuple[int, bytes]:
+def _failed_body(exc: RequestFailed, *, detail: bool) -> tuple[int, bytes]:
     outcome = exc.outcome
     status = _status_of(outcome)
     too_long = isinstance(outcome, Rejected) and outcome.context_length
     error = {
         "message": str(exc),
-        "type": _kind_of(status),
+        "type": kind_of(status),
         "param": None,
-        "code": "context_length_exceeded" if too_long else outcome.name,
+        "code": _TOO_LONG if too_long else outcome.name,
         "http_status": outcome.http_status,
     }
+    if not detail:
+        return status, write_json({"error": error})
     ours = {"outcome": outcome.name, **_plain_outcome(outcome), "attempts": _plain_attempts(exc.attempts)}
-    return status, write_json({"error": error, OURS: ours}, _no_note)
+    return status, write_json({"error": error, OURS: ours})
 
 
 def _status_of(outcome: Outcome) -> int:
     if not isinstance(outcome, Rejected):
         return _STATUSES.get(outcome.name, 502)
     theirs = outcome.http_status or _BAD_REQUEST
-    return theirs if 400 <= theirs < 500 else _BAD_REQUEST  # some say so in a reply with status 200
+    fits = 400 <= theirs < 500 and theirs not in _WITH_A_FIELD  # some say so in a reply with status 200
+    return theirs if fits else _BAD_REQUEST
 
 
-def _kind_of(status: int) -> str:
+def kind_of(status: int) -> str:
+    """The ``type`` of an error in OpenAI's shape."""
     return "server_error" if status >= 500 else "invalid_request_error"
 
 
@@ -133,24 +174,19 @@ def _plain_attempts(attempts: tuple[Attempt, ...]) -> list[dict[str, object]]:
     return [attrs.asdict(attempt, recurse=False) for attempt in attempts]
 
 
-def _document_of(completion: Completion) -> dict[str, object]:
-    """A reply in the shape of OpenAI's, for one that came without its own."""
-    message: dict[str, object] = {"role": "assistant", "content": completion.text}
-    if completion.reasoning is not None:
-        message["reasoning_content"] = completion.reasoning
-    if completion.tool_calls:
-        message["tool_calls"] = list(completion.tool_calls)
-    choice = {"index": 0, "message": message, "finish_reason": completion.finish_reason}
+def _put_together(reply: Reply) -> dict[str, object]:
+    message: dict[str, object] = {"role": "assistant", "content": reply.text}
+    if reply.reasoning is not None:
+        message["reasoning_content"] = reply.reasoning
+    if reply.tool_calls:
+        message["tool_calls"] = list(reply.tool_calls)
+    choice = {"index": 0, "message": message, "finish_reason": reply.finish_reason}
     usage = {
-        "prompt_tokens": completion.usage.prompt_tokens,
-        "completion_tokens": completion.usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": completion.usage.cached_tokens},
+        "prompt_tokens": reply.usage.prompt_tokens,
+        "completion_tokens": reply.usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": reply.usage.cached_tokens},
     }
-    return {**completion.raw, "object": "chat.completion", "choices": [choice], "usage": usage}
-
-
-def _no_note(document: dict[str, Any], sentence: str) -> None:
-    """What comes from JSON can be written as JSON; what a double in a test put there is written as text."""
+    return {**reply.raw, "object": "chat.completion", "choices": [choice], "usage": usage}
 
 
 # --- the worker's side
@@ -160,7 +196,8 @@ def read_reply(http_status: int, body: bytes) -> Completion:
     """The completion of a reply.
 
     Raises what ``chat`` raised on the other side: :class:`scavenge.RequestFailed`, :class:`scavenge.PoisonRequest`,
-    :class:`scavenge.UsageError` or :class:`scavenge.errors.UnknownSession`. Anything that is no answer of ours is a
+    :class:`scavenge.UsageError`, :class:`scavenge.errors.UnknownSession`, :class:`scavenge.errors.UnknownModel`,
+    :class:`scavenge.NoEndpointsError` or :class:`scavenge.errors.Stopping`. Anything that is no answer of ours is a
     :class:`scavenge.RequestFailed` with the outcome that it would have from a server.
     """
     document = _read(body)
@@ -196,7 +233,7 @@ def _error(
         kind, status = plain
         if status == http_status:
             return kind(str(error.get("message")))
-    outcome = _read_outcome(ours)
+    outcome = _read_outcome(ours) or _read_plain_outcome(error)
     if outcome is None:
         outcome = outcome_of_status(http_status, {}, body, _NO_WORDING, 0.0)
     return RequestFailed(outcome, attempts)
@@ -213,6 +250,21 @@ def _read_outcome(ours: dict[str, Any]) -> Outcome | None:
         return kind(**fields)
     except (TypeError, ValueError):
         return None
+
+
+def _read_plain_outcome(error: object) -> Outcome | None:
+    """The outcome as far as it is told without the detail: its kind, its text and the server's status."""
+    if not isinstance(error, Mapping) or "http_status" not in error:
+        return None
+    too_long = error.get("code") == _TOO_LONG
+    kind: Callable[..., Outcome] | None = Rejected if too_long else _OUTCOMES.get(str(error.get("code")))
+    if kind is None:
+        return None
+    text = _COUNTED.sub("", str(error.get("message")), count=1)
+    status = error["http_status"] if isinstance(error["http_status"], int) else None
+    if kind is Rejected:
+        return Rejected(text, status, too_long)
+    return TimedOut(text) if kind is TimedOut else kind(text, http_status=status)
 
 
 def _read_attempts(told: object) -> tuple[Attempt, ...]:

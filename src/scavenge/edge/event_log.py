@@ -67,7 +67,7 @@ class EventLog:
 
     def _line(self, name: str, fields: dict[str, object]) -> bytes:
         document = {"time": iso_time(self.clock()), "event": name, **fields}
-        return write_json(document, lambda copy, note: None) + b"\n"
+        return write_json(document) + b"\n"
 
     def _fields(self, event: Event) -> dict[str, object]:
         if isinstance(event, RolloutFinished):

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from scavenge.core.doorwords import DETAIL, DETAIL_FIELD
 from scavenge.edge.http.request import Request, RequestKind
 from scavenge.edge.http.wire import Wire, WireError
 from scavenge.errors import InfrastructureError
@@ -137,6 +138,7 @@ def _request(address: ModelAddress, body: bytes) -> tuple[tuple[str, int], Reque
         (b"host", parts.netloc.encode()),
         (b"authorization", f"Bearer {address.api_key}".encode()),
         (b"content-type", b"application/json"),
+        (DETAIL_FIELD.encode(), DETAIL.encode()),
     )
     kind = RequestKind(b"POST", parts.path.encode(), fields)
     return (parts.hostname or "", parts.port or 80), kind.request(body)

@@ -13,6 +13,7 @@ from scavenge.plugin import model_error
 from scavenge_verifiers.notes import notes_at_hand
 
 CONNECT_TIMEOUT_S = 30.0
+_TELL_ATTEMPTS = {"X-Scavenge-Detail": "attempts"}
 
 
 class ModelClients:
@@ -38,6 +39,7 @@ class ModelClients:
             max_retries=0,
             timeout=self._timeout,
             http_client=self._http,
+            default_headers=_TELL_ATTEMPTS,
         )
         return self._clients.OpenAIChatCompletionsClient(openai)
 

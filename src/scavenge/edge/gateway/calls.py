@@ -1,83 +1,49 @@
-"""What a request to the gateway asks for: the session by its path, whose it is by its token, the call by its body.
+"""What a request for a model asks, by its body, and how it is to be told. Pure.
 
-``model`` in a body is ignored, since the session has its own; ``stream`` and ``stream_options`` say how the client
-wants to be told. Whatever else a body has is an option of the call, and goes on unchanged. Pure.
+The body goes on as it came. Read are the few keys that the gateway itself goes by; they must be what they should be.
 """
 
 from __future__ import annotations
 
-import hmac
-import re
-from typing import Any
-from urllib.parse import quote, unquote
-
-import attrs
-
-from scavenge.core.plainjson import read_json
-from scavenge.edge.gateway.wire import Head, Refusal
-from scavenge.types import Json, Messages
-
-_CHAT = re.compile(r"/session/([^/]+)/v1/chat/completions/?")
-_THERE_IS = "the gateway has POST /session/ID/v1/chat/completions, and nothing else"
-_OURS = frozenset({"model", "messages", "stream", "stream_options"})
-_SHOWN_CHARACTERS = 100
+from scavenge.calls import Call
+from scavenge.core.callbody import CallBody
+from scavenge.edge.gateway.routes import CallRoute
+from scavenge.edge.gateway.wire import Refusal
+from scavenge.types import ApiType, Json
 
 
-@attrs.frozen
-class Call:
-    """One request of a session, and how its reply is to be told."""
-
-    messages: Messages
-    options: Json
-    stream: bool = False
-    include_usage: bool = False
-
-
-def path_of(session_id: str) -> str:
-    """The path under which a session finds the API."""
-    return f"/session/{quote(session_id, safe='')}/v1"
-
-
-def session_of(head: Head, token: str) -> str:
-    """The id of the session that a request is for. Raises :class:`Refusal` for any other request."""
-    found = _CHAT.fullmatch(head.path)
-    if found is None:
-        raise Refusal(404, "unknown_url", f"there is no {head.path[:_SHOWN_CHARACTERS]} here: {_THERE_IS}")
-    if head.method != "POST":
-        said = f"{head.method[:_SHOWN_CHARACTERS]} is not possible here: {_THERE_IS}"
-        raise Refusal(405, "method_not_allowed", said, {"Allow": "POST"})
-    given = head.field(b"authorization") or b""
-    scheme, _, sent = given.partition(b" ")
-    if scheme.lower() != b"bearer" or not hmac.compare_digest(sent.strip(), token.encode()):
-        what = "a wrong" if given else "no"
-        said = f"there is {what} API key: send the one that came with the base URL, as Authorization: Bearer KEY"
-        raise Refusal(401, "invalid_api_key", said, {"WWW-Authenticate": "Bearer"})
-    return unquote(found[1])
-
-
-def read_call(body: bytes) -> Call:
+def read_call(route: CallRoute, body: bytes) -> Call:
     """The call in the body of a request. Raises :class:`Refusal`."""
     try:
-        asked = read_json(body)
+        document = CallBody(body).document
     except ValueError as problem:
-        raise _bad(f"the body is no JSON: {problem}") from None
-    if not isinstance(asked, dict):
-        raise _bad("the body is no JSON object")
-    messages = asked.get("messages")
-    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise _bad("messages must be a list of objects")
-    options = {key: value for key, value in asked.items() if key not in _OURS}
-    return Call(messages, options, _flag(asked, "stream"), _flag(_stream_options(asked), "include_usage"))
+        raise _bad(str(problem)) from None
+    if route.api is ApiType.CHAT_COMPLETIONS:
+        messages = document.get("messages")
+        if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+            raise _bad("messages must be a list of objects")
+    elif "prompt" not in document:
+        raise _bad("there is no prompt")
+    model = document.get("model")
+    if model is not None and not isinstance(model, str):
+        raise _bad("model must be a text")
+    _flag(_stream_options(document), "include_usage")
+    return Call(route.api, body, document, model or "", _flag(document, "stream"), route.session_id)
 
 
-def _stream_options(asked: dict[str, Any]) -> dict[str, Any]:
-    given = asked.get("stream_options")
+def wants_usage(call: Call) -> bool:
+    """Whether the client wants to be told the usage at the end of a stream."""
+    return _flag(_stream_options(call.document), "include_usage")
+
+
+def _stream_options(document: Json) -> Json:
+    given = document.get("stream_options")
     if given is not None and not isinstance(given, dict):
         raise _bad("stream_options must be an object")
     return given or {}
 
 
-def _flag(table: dict[str, Any], name: str) -> bool:
+def _flag(table: Json, name: str) -> bool:
     given = table.get(name)
     if given is not None and not isinstance(given, bool):
         raise _bad(f"{name} must be true or false")

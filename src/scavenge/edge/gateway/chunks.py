@@ -7,11 +7,13 @@ line by line and refuse long lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import attrs
+
 from scavenge.core.plainjson import write_json
-from scavenge.types import Json
+from scavenge.types import ApiType, Json
 
 WAITING = b": waiting\n\n"
 """A comment: it says that the connection is alive, and clients skip it."""
@@ -23,34 +25,54 @@ _EVERYWHERE = ("id", "created", "model", "system_fingerprint", "service_tier")
 _ABSENT: Json = {"id": "", "created": 0, "model": ""}
 
 
+@attrs.frozen
+class _Tell:
+    """How the chunks of an API look: their ``object``, what a choice says piece by piece, and what says nothing."""
+
+    kind: str
+    pieces: Callable[[Json], Iterator[Json]]
+    nothing: Json
+
+
 def event(body: bytes) -> bytes:
     """One line of JSON as an event."""
     return b"data: " + body + b"\n\n"
 
 
-def events_of(document: Json, *, include_usage: bool) -> bytes:
+def events_of(document: Json, api: ApiType, *, include_usage: bool) -> bytes:
     """A whole reply, in the shape of a response that is not streamed, as the events of a stream."""
-    told = [event(write_json(chunk, _no_note)) for chunk in _chunks_of(document, include_usage=include_usage)]
+    tell = _CHAT if api is ApiType.CHAT_COMPLETIONS else _TEXT
+    told = [event(write_json(chunk)) for chunk in _chunks_of(document, tell, include_usage=include_usage)]
     return b"".join([*told, DONE])
 
 
-def _chunks_of(document: Json, *, include_usage: bool) -> Iterator[dict[str, object]]:
-    common = {**_ABSENT, **{key: document[key] for key in _EVERYWHERE if key in document}}
-    common["object"] = "chat.completion.chunk"
+def _chunks_of(document: Json, tell: _Tell, *, include_usage: bool) -> Iterator[dict[str, object]]:
+    common = {**_ABSENT, **{key: document[key] for key in _EVERYWHERE if key in document}, "object": tell.kind}
     rest = {key: value for key, value in document.items() if key not in common and key not in ("choices", "usage")}
     choices = [choice for choice in _list(document.get("choices")) if isinstance(choice, Mapping)]
     for choice in choices:
         logprobs = {"logprobs": choice["logprobs"]} if choice.get("logprobs") is not None else {}
-        for delta in _deltas_of(choice):
-            told = {"index": choice.get("index", 0), "delta": delta, **logprobs, "finish_reason": None}
+        for piece in tell.pieces(choice):
+            told = {"index": choice.get("index", 0), **piece, **logprobs, "finish_reason": None}
             yield {**common, "choices": [told]}
             logprobs = {}
     for choice in choices:
         others = {key: value for key, value in choice.items() if key not in ("message", "text", "logprobs")}
-        yield {**common, **rest, "choices": [{"index": 0, **others, "delta": {}}]}
+        yield {**common, **rest, "choices": [{"index": 0, **others, **tell.nothing}]}
         rest = {}
     if include_usage:
         yield {**common, "choices": [], "usage": document.get("usage")}
+
+
+def _text_of(choice: Json) -> Iterator[Json]:
+    text = choice.get("text")
+    for piece in _cut(text) if isinstance(text, str) and text else [""]:
+        yield {"text": piece}
+
+
+def _delta_of(choice: Json) -> Iterator[Json]:
+    for delta in _deltas_of(choice):
+        yield {"delta": delta}
 
 
 def _deltas_of(choice: Json) -> Iterator[Json]:
@@ -95,5 +117,5 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _no_note(document: dict[str, Any], sentence: str) -> None:
-    """A reply came as JSON and can be written as such."""
+_CHAT = _Tell("chat.completion.chunk", _delta_of, {"delta": {}})
+_TEXT = _Tell("text_completion", _text_of, {"text": ""})

@@ -1,10 +1,10 @@
-"""One client's HTTP/1.1 as a server reads and writes it: bytes to requests, answers to bytes. h11's, and sans-IO.
+"""One client's HTTP/1.1 as a server reads it: bytes to requests. Sans-IO.
 
-Decides what h11 leaves open: how much a client may send, and that nothing it sends costs more than its length: the head
-goes to h11 only when it is whole and has been looked through, a chunked body in small slices. Knows neither sockets
-nor what is asked.
+Heads and chunked bodies are h11's to read. Decides what h11 leaves open: how much a client may send, and that nothing
+it sends costs more than its length: the head goes to h11 only when it is whole and has been looked through, a chunked
+body in small slices. Knows neither sockets nor what is asked.
 
-Invariant: ``_held`` has what came and has not been read; h11 has nothing of the next request.
+Invariant: ``_held`` has what came and has not been read; what h11 was given of the next request comes back to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ _HEAD_END = re.compile(rb"\n\r?\n")
 _BLANKS = b" " * 64
 """More than a good head has in a row; patterns of h11 0.16 refuse long runs in a time that grows with their square."""
 _SLICE_BYTES = 1024  # of a chunked body, so that runs of blanks between its chunks are seen before h11 looks for a line
-_PIECE_BYTES = 65536
 _SHOWN_BYTES = 80
 _TCHAR = re.compile(rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]")
 
@@ -38,16 +37,20 @@ class Refusal(Exception):
 
 @attrs.frozen
 class Head:
-    """The head of a request; names of fields are in lower case."""
+    """The head of a request; names of fields are in lower case, and of fields with the same name the first counts."""
 
     method: str
     path: str
     """Without the query, and without what an absolute URL has before it."""
-    fields: tuple[tuple[bytes, bytes], ...]
+    fields: Mapping[bytes, bytes]
+    keep_alive: bool = True
+    """Whether the client wants to use the connection again."""
+    old: bool = False
+    """Whether the client speaks HTTP/1.0, which has no chunks."""
 
     def field(self, name: bytes) -> bytes | None:
-        """The value of the first field with this name."""
-        return next((value for key, value in self.fields if key == name), None)
+        """The value of a field."""
+        return self.fields.get(name)
 
 
 class Wire:
@@ -60,11 +63,13 @@ class Wire:
         self._begin()
 
     def _begin(self) -> None:
-        self._conn = h11.Connection(h11.SERVER, self._max_head_bytes)
+        self._conn: h11.Connection | None = None  # there while a chunked body is read
         self._searched = 0  # of what is held, for the end of the head
-        self._body = bytearray()
-        self._length: int | None = None  # of the body, where it was told
-        self._method = ""
+        self._body = bytearray()  # of a chunked one
+        self._length = 0
+        self._expects = False
+        self.head: Head | None = None
+        """The head that was read last, of the present request."""
         self.whole = False
         """Whether the whole of a request has been read; until then the client may still be sending it."""
 
@@ -74,14 +79,24 @@ class Wire:
         return len(self._held)
 
     @property
+    def body_bytes(self) -> int:
+        """How much memory the body takes that is being read."""
+        return len(self._body) + (min(self._length, len(self._held)) if self._conn is None else 0)
+
+    @property
+    def length(self) -> int:
+        """How long the body is to become, where that was told."""
+        return self._length
+
+    @property
     def begun(self) -> bool:
         """Whether something of the next request has come."""
-        return bool(self._held or self._method)
+        return bool(self._held) or self.head is not None
 
     @property
     def wants_continue(self) -> bool:
         """Whether the client sends its body only when it is told to go on."""
-        return self._conn.they_are_waiting_for_100_continue
+        return self._expects and not self._held and not self._body
 
     def receive(self, data: bytes) -> None:
         """Bytes came."""
@@ -104,104 +119,94 @@ class Wire:
             return None
         head = bytes(self._held[: found.end()])
         del self._held[: found.end()]
-        return self._read_whole_head(head)
+        self.head = self._read_whole_head(head)
+        return self.head
 
     def _read_whole_head(self, head: bytes) -> Head:
         if b"\n " in head or b"\n\t" in head:
             raise Refusal(400, "bad_request", "a line of the head is folded, which HTTP/1.1 has given up")
         if _BLANKS in head.replace(b"\t", b" "):
             raise Refusal(400, "bad_request", f"a line of the head has {len(_BLANKS)} blanks in a row")
-        self._conn.receive_data(head)
-        request = cast("h11.Request", self._next_event())  # a whole head is that, or refused
-        fields = tuple(request.headers)
-        names = {name for name, _ in fields}
-        if names >= {b"content-length", b"transfer-encoding"}:
-            raise Refusal(400, "bad_request", "the body has a length and chunks: which of them counts is unclear")
-        self._method = request.method.decode("latin-1")
-        read = Head(self._method, _path_of(request.target), fields)
-        length = read.field(b"content-length")
-        self._length = None if length is None else int(length)
-        return read
+        conn = h11.Connection(h11.SERVER, self._max_head_bytes)
+        conn.receive_data(head)
+        request = cast("h11.Request", _next_event(conn))  # a whole head is that, or refused
+        given = list(request.headers)
+        fields = dict(reversed(given))
+        if b"transfer-encoding" in fields:
+            if b"content-length" in fields:
+                raise Refusal(400, "bad_request", "the body has a length and chunks: which of them counts is unclear")
+            self._conn = conn
+        self._length = int(fields.get(b"content-length", b"0"))
+        old = request.http_version < b"1.1"
+        self._expects = not old and fields.get(b"expect", b"").lower() == b"100-continue"
+        keep_alive = not old and (b"connection" not in fields or not _is_last(given))
+        return Head(request.method.decode("latin-1"), _path_of(request.target), fields, keep_alive, old)
 
     def read_body(self) -> bytes | None:
         """The body of the request whose head was read, once it is whole. Raises :class:`Refusal`."""
+        if self._conn is not None:
+            return self._read_chunks(self._conn)
+        self._check_length(self._length)
+        if len(self._held) < self._length:
+            return None
+        with memoryview(self._held) as view:
+            body = bytes(view[: self._length])
+        del self._held[: self._length]
+        self._length, self.whole = 0, True
+        return body
+
+    def _read_chunks(self, conn: h11.Connection) -> bytes | None:
         while True:
-            if max(len(self._body), self._length or 0) > self._max_body_bytes:
-                what = f"the body of the request is longer than {self._max_body_bytes} bytes"
-                raise Refusal(413, "body_too_long", what)
-            event = self._next_event()
+            event = _next_event(conn)
             if isinstance(event, h11.Data):
                 self._body += event.data
+                self._check_length(len(self._body))
             elif event is not h11.NEED_DATA:
-                self._held[:0] = self._conn.trailing_data[0]
-                self.whole = True
+                self._held[:0] = conn.trailing_data[0]
                 body, self._body = self._body, bytearray()
+                self._conn, self.whole = None, True
                 return bytes(body)
-            elif not self._feed():
+            elif not self._feed(conn):
                 return None
+
+    def _check_length(self, length: int) -> None:
+        if length > self._max_body_bytes:
+            what = f"the body of the request is longer than {self._max_body_bytes} bytes"
+            raise Refusal(413, "body_too_long", what)
 
     def skim(self) -> None:
         """Read what has come of the body of a request that is refused by its head: it may be the whole of it."""
-        if self._method and not self.whole:
+        if self.head is not None and not self.whole:
             with suppress(Refusal):
                 self.read_body()
 
-    def _feed(self) -> bool:
-        """Give h11 a piece of the body, if there is any."""
-        if self._length is not None:
-            size = min(_PIECE_BYTES, self._length - len(self._body))  # never a byte of the next request
-        elif _BLANKS in self._conn.trailing_data[0].replace(b"\t", b" "):
+    def _feed(self, conn: h11.Connection) -> bool:
+        """Give h11 a slice of the body, if there is any."""
+        if _BLANKS in conn.trailing_data[0].replace(b"\t", b" "):
             raise Refusal(400, "bad_request", f"a line between chunks has {len(_BLANKS)} blanks in a row")
-        else:
-            size = _SLICE_BYTES
-        piece = bytes(self._held[:size])
+        piece = bytes(self._held[:_SLICE_BYTES])
         if piece:
-            del self._held[:size]
-            self._conn.receive_data(piece)
+            del self._held[:_SLICE_BYTES]
+            conn.receive_data(piece)
         return bool(piece)
 
-    def _next_event(self) -> object:
-        try:
-            return self._conn.next_event()
-        except h11.RemoteProtocolError as error:
-            status, text = error.error_status_hint, str(error)[: 4 * _SHOWN_BYTES]
-            raise Refusal(status, "bad_request", f"this is no HTTP request that can be read: {text}") from None
-
-    # --- answers
-
-    def go_on(self) -> bytes:
-        """What tells the client to send its body."""
-        return self._send(h11.InformationalResponse(status_code=100, headers=[]))
-
-    def answer(self, status: int, body: bytes, headers: Mapping[str, str]) -> bytes:
-        """A whole answer of JSON."""
-        fields = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
-        data = b"" if self._method == "HEAD" else body
-        head = h11.Response(status_code=status, headers=list(fields.items()))
-        return self._send(head) + self._send(h11.Data(data=data)) + self._send(h11.EndOfMessage())
-
-    def stream_head(self) -> bytes:
-        """The head of an answer that is a stream of events."""
-        headers = [("Content-Type", "text/event-stream"), ("Cache-Control", "no-cache")]
-        return self._send(h11.Response(status_code=200, headers=headers))
-
-    def stream_data(self, events: bytes) -> bytes:
-        """A piece of a stream."""
-        return self._send(h11.Data(data=events))
-
-    def stream_end(self) -> bytes:
-        """The proper end of a stream."""
-        return self._send(h11.EndOfMessage())
-
-    def next_cycle(self) -> bool:
-        """Make ready for the next request, if the connection may carry one."""
-        if self._conn.our_state is not h11.DONE or self._conn.their_state is not h11.DONE:
-            return False
+    def next_request(self) -> None:
+        """The present request has been read and answered: the next one may come."""
         self._begin()
-        return True
 
-    def _send(self, event: h11.Event) -> bytes:
-        return self._conn.send(event) or b""
+
+def _next_event(conn: h11.Connection) -> object:
+    try:
+        return conn.next_event()
+    except h11.RemoteProtocolError as error:
+        status, text = error.error_status_hint, str(error)[: 4 * _SHOWN_BYTES]
+        raise Refusal(status, "bad_request", f"this is no HTTP request that can be read: {text}") from None
+
+
+def _is_last(fields: list[tuple[bytes, bytes]]) -> bool:
+    """Whether a field says that the client will send nothing more."""
+    said = b",".join(value for name, value in fields if name == b"connection").lower()
+    return b"close" in (token.strip() for token in said.split(b","))
 
 
 def _path_of(target: bytes) -> str:
