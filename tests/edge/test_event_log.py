@@ -12,6 +12,7 @@ from scavenge.edge import event_log
 from scavenge.edge.event_log import EventLog
 from scavenge.events import (
     AttemptEnded,
+    CallEnded,
     EndpointJoined,
     HealthChanged,
     ImagesChanged,
@@ -74,6 +75,18 @@ def test_an_event_is_a_line_with_its_time_its_name_and_its_fields(path):
     }  # fmt: skip
     assert second["attempt"]["outcome"] == "lost"
     assert warnings == []
+
+
+def test_a_call_of_a_foreign_client_is_a_line_too(path):
+    log, _ = make(path)
+    log(CallEnded(POOL, "ok", True, 2.5, 1, 0.25, Usage(10, 3)))
+    log.close()
+    (line,) = lines(path)
+    assert line == {
+        "time": "2023-11-14T22:13:20.500000Z", "event": "CallEnded", "endpoint_id": "glm", "outcome": "ok",
+        "streamed": True, "duration_s": 2.5, "attempts": 1, "first_byte_s": 0.25,
+        "usage": {"prompt_tokens": 10, "completion_tokens": 3, "cached_tokens": None},
+    }  # fmt: skip
 
 
 def test_a_finished_rollout_is_logged_without_its_texts(path):

@@ -13,6 +13,7 @@ from scavenge.edge.logs import FIRST_FAILURE_CHARACTERS, LogEvents, set_up_logs
 from scavenge.events import (
     AttemptEnded,
     AttemptStarted,
+    CallEnded,
     EndpointChanged,
     EndpointDraining,
     EndpointJoined,
@@ -314,3 +315,20 @@ def test_an_endless_message_is_cut(stream):
     LogEvents()(failed("x" * 100_000))
     assert len(stream.getvalue()) < FIRST_FAILURE_CHARACTERS + 200
     assert "the whole text is in results.jsonl" in stream.getvalue()
+
+
+def test_calls_are_told_at_debug_and_of_those_that_are_given_up_one_a_minute_as_a_warning(stream, caplog):
+    set_up(stream, "debug")
+    root = logging.getLogger()
+    root.addHandler(caplog.handler)
+    times = iter([0.0, 1.0, 2.0, 61.5])
+    observer = LogEvents(clock=lambda: next(times))
+    for outcome in ("ok", "lost", "lost", "stalled"):
+        observer(CallEnded(GLM, outcome, True, 2.0, 3))
+    told = [(record.levelname, record.getMessage().rpartition(": ")[2]) for record in caplog.records]
+    assert told == [
+        ("DEBUG", "a call was answered after 2.0s, sent 3 times"),
+        ("WARNING", "lost"),
+        ("DEBUG", "lost"),
+        ("WARNING", "stalled (1 more since this was last told)"),
+    ]

@@ -147,7 +147,7 @@ def test_every_event_of_the_log_is_told_or_left_out_on_purpose():
         {"WorkerStarting", "WorkerReady", "WorkersChanged"},
         {"ImageFetching", "ImageReleased", "ImagesChanged"},
     )
-    assert names - TAKES.keys() == {"EvalSized", "LeasesRevoked", *workers, *images}
+    assert names - TAKES.keys() == {"EvalSized", "LeasesRevoked", "CallEnded", *workers, *images}
     assert TAKES.keys() - names == {"EventsDropped"}
 
 

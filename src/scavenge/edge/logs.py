@@ -5,15 +5,18 @@ Level of a line: ``warning`` for what somebody may have to look at, ``info`` for
 changes, not while it lasts.
 
 Invariant: the first failed rollout of a run is told whole; the later ones, which may be thousands, only at ``debug``.
-Of images that fail alike a few are told, and the others at ``debug``.
+Of images that fail alike a few are told, and of calls that are given up one a minute, and the others at ``debug``.
 """
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 
 import attrs
 
+from scavenge.core.call_lines import CallLines
 from scavenge.core.figures import duration
 from scavenge.core.image_lines import ImageEvent, ImageLines
 from scavenge.core.naming import one_line
@@ -22,6 +25,7 @@ from scavenge.core.workers_view import FAILURES, ended_text, state_text
 from scavenge.edge.console import Screen
 from scavenge.events import (
     AttemptEnded,
+    CallEnded,
     EndpointChanged,
     EndpointDraining,
     EndpointJoined,
@@ -102,9 +106,11 @@ class LogEvents:
 
     tell_waits: bool = True
     failures: int = 0
+    clock: Callable[[], float] = time.monotonic
     _workers: dict[str, str] = attrs.field(factory=dict, init=False)
     """The state of each evaluation's workers that was told last."""
     _images: ImageLines = attrs.field(factory=ImageLines, init=False)
+    _calls: CallLines = attrs.field(factory=CallLines, init=False)
 
     def __call__(self, event: Event) -> None:
         """Write the line of an event that is worth one."""
@@ -117,8 +123,8 @@ class LogEvents:
                 _log.log(*_run_line(event))
             case NetworkLost() | NetworkBack() | Stalled():
                 _log.log(*_outage_line(event))
-            case AttemptEnded():
-                _tell_failed(event)
+            case AttemptEnded() | CallEnded():
+                self._on_asked(event)
             case HealthChanged() | EndpointJoined() | EndpointChanged() | EndpointDraining() | EndpointLeft():
                 _log.log(_endpoint_level(event), "%s: %s %s", event.endpoint_id, event.url, _endpoint_text(event))
             case LeasesRevoked():
@@ -140,6 +146,13 @@ class LogEvents:
 
     def _on_images(self, event: ImageEvent) -> None:
         if (line := self._images.line(event)) is not None:
+            _log.log(LEVEL_NUMBERS[line.level], "%s", line.text)
+
+    def _on_asked(self, event: AttemptEnded | CallEnded) -> None:
+        if isinstance(event, AttemptEnded):
+            _tell_failed(event)
+        else:
+            line = self._calls.line(event, self.clock())
             _log.log(LEVEL_NUMBERS[line.level], "%s", line.text)
 
     def _on_finished(self, record: RolloutRecord) -> None:
