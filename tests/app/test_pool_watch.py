@@ -13,18 +13,22 @@ import trio
 
 import scavenge
 from scavenge.app.library import ModelPool
-from scavenge.app.pool_watch import PoolLog, Telling, open_pool_watch
+from scavenge.app.pool_watch import PoolLog, Telling, is_wanted, open_fleet_watch
 from scavenge.config.endpoint_rows import check_listing, pool_modes
+from scavenge.core.ledger import Ask
 from scavenge.core.limits.fixed import Fixed, FixedSettings
 from scavenge.core.redaction import Redactor
+from scavenge.core.sessions.budget import Budget, BudgetSettings
 from scavenge.events import AttemptStarted, Event, PoolWaiting, Stalled, Warned
 from scavenge.runtime.fleet import FleetPorts, FleetSettings, open_fleet
-from scavenge.runtime.session import RequestSettings, SessionPorts
+from scavenge.runtime.sending import RequestSettings
+from scavenge.runtime.session import SessionPorts
+from scavenge.runtime.session_gate import SessionGate
 from scavenge.runtime.sources import lent
 from scavenge.testing import FleetPlan, SimulatedServer, faults, open_http_fleet
 from scavenge.testing.engine import EngineSettings
 from scavenge.testing.fleet import SimulatedFleet
-from scavenge.types import EndpointId, Url
+from scavenge.types import Busy, EndpointId, Url, Usage
 
 ASK = [{"role": "user", "content": "What is 2 + 3?"}]
 SIM = EndpointId("sim")
@@ -58,7 +62,7 @@ async def watched(script: str = "", token_s: float = 0.01) -> AsyncIterator[Watc
     )
     async with simulated.open(), open_fleet([SIM], FleetSettings(), ports) as fleet:
         pool = fleet.pools[SIM]
-        async with open_pool_watch(fleet, pool, telling, ports.wall_clock) as watchdog:
+        async with open_fleet_watch(fleet, telling, ports.wall_clock) as watchdog:
             session_ports = SessionPorts(ports.emit, ports.random, ports.wall_clock)
             yield Watched(simulated, ModelPool(fleet, pool, watchdog, RequestSettings(), session_ports), events)
 
@@ -129,6 +133,39 @@ async def test_a_pool_without_a_usable_endpoint_is_told_with_its_reason_and_so_i
         assert 10 <= waiting.since_time < 15
         await trio.sleep(200)
         assert [event.why for event in pool.told(PoolWaiting)][-1] == ""
+
+
+async def test_that_nothing_helps_is_told_only_while_somebody_asks(autojump_clock):
+    async with watched() as pool:
+        await trio.sleep(5)
+        for _ in range(2):
+            (inner := pool.pool._pool).stall.on_outcome(Busy("full", 429), trio.current_time())
+            await trio.sleep(15)
+        assert pool.told(PoolWaiting) == []
+        held = await inner.acquire(Ask((0, 0)))
+        await trio.sleep(3)
+        inner.release(held)
+        (waiting,) = pool.told(PoolWaiting)
+        assert "nothing helps" in waiting.why
+
+
+async def test_a_call_that_waits_for_its_turn_wants_something(autojump_clock):
+    async with watched() as pool:
+        gate = SessionGate(SIM, "budget", Budget(BudgetSettings(tokens=100)), pool.events.append)
+        gate.set_slots(1)
+        (inner := pool.pool._pool).sessions = gate
+        assert not is_wanted(inner)
+        for turns in (2, 1):
+            place = await gate.enter(0)
+            for _ in range(turns):
+                await gate.turn(place, 80)
+                gate.turn_ended(place, Usage(80, 0))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(gate.turn, place, 80)
+            await trio.testing.wait_all_tasks_blocked()
+            assert gate.paused == 1
+            assert is_wanted(inner)
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_pool_that_begins_without_an_endpoint_is_told_once(autojump_clock):

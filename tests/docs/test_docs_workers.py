@@ -18,7 +18,7 @@ from scavenge.config.schema import WorkerSettings
 from scavenge.core.frames import MAX_FRAME_BYTES
 from scavenge.core.supervision import settings as supervision
 from scavenge.core.workers_view import WorkersView
-from scavenge.edge.gateway.connection import GatewaySettings
+from scavenge.edge.gateway.limits import GatewayLimits
 from scavenge.edge.worker_log import log_name
 from scavenge.runtime.workerhost import READING_DEATHS, STOP_GRACE_S
 from scavenge.runtime.workerpool import BLOCKED_S
@@ -87,7 +87,7 @@ def test_the_numbers_are_those_of_the_code():
     assert BLOCKED_S == 60.0
     assert "blocks its event loop for a minute" in HOW
     assert f"every {WORDS_FOR[BEAT_EVERY_S]} seconds" in WHY
-    assert f"something comes every {GatewaySettings().comment_s:g} seconds" in " ".join(WRITE.split())
+    assert f"something comes every {GatewayLimits().comment_s:g} seconds" in " ".join(WRITE.split())
     assert f"bounded at {MAX_FRAME_BYTES // 2**20} MiB" in WHY
 
 

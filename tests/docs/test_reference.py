@@ -17,7 +17,14 @@ import scavenge.types
 import test_layers
 from scavenge.config.assemble import RUN_KEYS
 from scavenge.config.endpoint_rows import EndpointRow
-from scavenge.config.schema import EvalSettings, ImageSettings, RunSettings, SourceSettings, WorkerSettings
+from scavenge.config.schema import (
+    EvalSettings,
+    GatewaySettings,
+    ImageSettings,
+    RunSettings,
+    SourceSettings,
+    WorkerSettings,
+)
 from scavenge.core.health_settings import HealthSettings
 from scavenge.core.health_state import State
 from scavenge.core.plan import OrderSettings
@@ -88,6 +95,7 @@ def test_every_argument_of_chat_is_there_with_its_default():
         ("`[health]`", HealthSettings),
         ("`[workers]`", WorkerSettings),
         ("`[images]`", ImageSettings),
+        ("`[gateway]`", GatewaySettings),
     ],
 )
 def test_every_key_of_a_plain_table_is_there_with_its_default(head, cls):

@@ -20,14 +20,11 @@ import attrs
 import orjson
 import trio
 
-from scavenge.app.check import is_endpoints_file
 from scavenge.app.console import screen_on_stderr
-from scavenge.app.options import RunOptions, load
 from scavenge.app.parts import Parts, make_parts, named_sources
+from scavenge.app.pool_files import pool_settings
 from scavenge.config.endpoint_rows import check_listing, pool_modes
-from scavenge.config.problems import Where
-from scavenge.config.schema import RunSettings, SourceSettings
-from scavenge.core.documents import DocumentError
+from scavenge.config.schema import RunSettings
 from scavenge.core.endpoints_view import (
     as_json,
     can_serve,
@@ -102,7 +99,7 @@ def show_endpoints(path: Path, view: View, output: Output) -> int:
     """
     screen = screen_on_stderr()
     set_up_logs(screen, "warning")
-    settings = _settings(path)
+    settings = pool_settings(path, (), need_evals=True)
     pools = _pools(path, settings)
     parts = make_parts(settings)
     wanted = _chosen(pools, view.pools)
@@ -110,18 +107,6 @@ def show_endpoints(path: Path, view: View, output: Output) -> int:
         raise NoEndpointsError(f"{path}: no endpoint is listed; add one, or name an evaluation file, which waits")
     raise_descriptor_limit()
     return trio.run(_Viewer(parts, wanted, view, screen, output).show)
-
-
-def _settings(path: Path) -> RunSettings:
-    """The settings of an evaluation file; an endpoints file is like an evaluation file that has it as a source."""
-    try:
-        if not is_endpoints_file(path):
-            return load(path, RunOptions())
-    except DocumentError as exc:
-        raise ConfigError([Problem(str(path), str(exc))]) from None
-    folder = path.absolute().parent
-    source = SourceSettings("file", {"path": str(path.absolute())}, Where(str(path)))
-    return RunSettings(path.stem or "endpoints", folder, folder, sources=(source,), elastic=True)
 
 
 def _pools(path: Path, settings: RunSettings) -> tuple[EndpointId, ...]:

@@ -7,35 +7,33 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from random import Random
 
 import attrs
 import httpx
 import trio
 
-from scavenge.app.pool_opening import Opening, opening_of_settings, opening_of_source
-from scavenge.app.pool_watch import PoolLog, Telling, open_pool_watch
-from scavenge.config.endpoint_rows import check_listing, pool_modes
+from scavenge.app.fleet_ports import fleet_ports
+from scavenge.app.pool_opening import opening_of_settings, opening_of_source
+from scavenge.app.pool_watch import PoolLog, Telling, open_fleet_watch
 from scavenge.config.schema import RunSettings
 from scavenge.core.ledger import Ask
 from scavenge.core.quiet import NO_PROGRESS
 from scavenge.core.redaction import Redactor
 from scavenge.core.retry import RetrySettings
 from scavenge.edge.machine import raise_descriptor_limit
-from scavenge.edge.model_http import HttpModelClient, HttpModelTransport
+from scavenge.edge.model_http import HttpModelClient
 from scavenge.errors import UsageError
 from scavenge.events import Observer
-from scavenge.listings import CheckedListing, Listing
 from scavenge.runtime.dispatcher import HeldLease
-from scavenge.runtime.fleet import Fleet, FleetPorts, open_fleet
+from scavenge.runtime.fleet import Fleet, open_fleet
 from scavenge.runtime.member import Member
 from scavenge.runtime.pool import Pool
 from scavenge.runtime.ports import EndpointSource, ModelClient
-from scavenge.runtime.session import RequestSettings, Session, SessionPorts
+from scavenge.runtime.sending import RequestSettings
+from scavenge.runtime.session import Session, SessionPorts
 from scavenge.runtime.watchdog import Watchdog
 from scavenge.status import FleetStatus, PoolStatus
 from scavenge.types import Answer, Completion, Endpoint, Json, Messages, Ok, Outcome, Reply
@@ -178,30 +176,11 @@ async def open_pool(
     opening = opening.changed(elastic, poll_interval, admission, sessions)
     redact = Redactor.of_environ(os.environ)
     telling = Telling([PoolLog(redact), *observers])
-    ports = _ports(opening, telling.emit, redact)
+    ports = fleet_ports(
+        opening.sources, opening.make_policy, opening.make_sessions, opening.fixed, telling.emit, redact
+    )
     async with open_fleet([opening.endpoint_id], opening.settings, ports, opening.fixed) as fleet:
         pool = fleet.pools[opening.endpoint_id]
-        async with open_pool_watch(fleet, pool, telling, ports.wall_clock) as watchdog:
+        async with open_fleet_watch(fleet, telling, ports.wall_clock) as watchdog:
             session_ports = SessionPorts(ports.emit, ports.random, ports.wall_clock)
             yield ModelPool(fleet, pool, watchdog, requests, session_ports)
-
-
-def _ports(opening: Opening, emit: Observer, redact: Redactor) -> FleetPorts:
-    def check(listing: Listing, present: Sequence[Endpoint]) -> CheckedListing:
-        checked = check_listing(listing, os.environ, present=pool_modes(present))
-        for endpoint in checked.endpoints:
-            redact.hide_endpoint(endpoint.secret, endpoint.headers)
-        return checked
-
-    for endpoint in opening.fixed:
-        redact.hide_endpoint(endpoint.secret, endpoint.headers)
-    return FleetPorts(
-        sources=opening.sources,
-        check=check,
-        transport=HttpModelTransport(),
-        make_policy=opening.make_policy,
-        emit=emit,
-        random=Random(),  # noqa: S311 - jitter, not a secret
-        wall_clock=time.time,
-        make_sessions=opening.make_sessions,
-    )

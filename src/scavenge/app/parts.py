@@ -102,8 +102,8 @@ def resolve(path: Path | None, options: RunOptions) -> RunSettings:
     return settings
 
 
-def make_parts(settings: RunSettings, environ: Mapping[str, str] | None = None) -> Parts:
-    """The parts of a run.
+def make_parts(settings: RunSettings, environ: Mapping[str, str] | None = None, *, playing: bool = True) -> Parts:
+    """The parts of a run; those of one that is not played have no environments, which need not be installed then.
 
     Raises :class:`scavenge.errors.ConfigError` with every name that is unknown and every key that is wrong.
     """
@@ -130,8 +130,9 @@ def make_parts(settings: RunSettings, environ: Mapping[str, str] | None = None) 
         loader = EnvironmentLoader(registry, structure_plugin, structure_arguments, settings.base_dir)
         for index, one in enumerate(settings.evals):
             where = settings.where.at("eval", index)
-            with gatherer.gathering(where):
-                staged.append(_stage(one, where, loader, settings))
+            if playing:
+                with gatherer.gathering(where):
+                    staged.append(_stage(one, where, loader, settings))
             with gatherer.gathering(where):
                 if one.endpoint_id is None:
                     fixed[one.pool_id] = _fixed_endpoint(one, where, environ)

@@ -1,4 +1,4 @@
-"""What a program's pool tells beside its answers: events to observers, log lines, waits and stalls.
+"""What a program's pools tell beside their answers: events to observers, log lines, waits and stalls.
 
 Log lines go to the logger ``scavenge``, which is the program's to configure: here is neither a handler nor a level.
 Their secrets are taken out; events are told whole.
@@ -38,6 +38,7 @@ from scavenge.runtime.fleet import Fleet
 from scavenge.runtime.pool import Pool
 from scavenge.runtime.waits import LOOK_EVERY_S, WaitTeller
 from scavenge.runtime.watchdog import Watchdog, open_watchdog
+from scavenge.types import EndpointId
 
 _LOGGED = (
     EndpointChanged,
@@ -93,10 +94,8 @@ class Telling:
 
 
 @asynccontextmanager
-async def open_pool_watch(
-    fleet: Fleet, pool: Pool, telling: Telling, wall_clock: Callable[[], float]
-) -> AsyncIterator[Watchdog]:
-    """Watch a pool while the block runs: tell of its waits, and of work that nothing comes of.
+async def open_fleet_watch(fleet: Fleet, telling: Telling, wall_clock: Callable[[], float]) -> AsyncIterator[Watchdog]:
+    """Watch the pools of a fleet while the block runs: tell of their waits, and of work that nothing comes of.
 
     A run always owes something; a pool only while somebody wants something of it. Leaving ends the watch and does not
     wait.
@@ -104,21 +103,43 @@ async def open_pool_watch(
     with single_error():
         async with open_watchdog(fleet, telling.emit) as watchdog, trio.open_nursery() as watching:
             telling.observers.append(watchdog)
-            watching.start_soon(_run_looks, pool, WaitTeller(pool, telling.emit, wall_clock), watchdog, name="waits")
+            watching.start_soon(_Looks(fleet, telling.emit, wall_clock, watchdog).run_looks, name="waits")
             try:
                 yield watchdog
             finally:
                 watching.cancel_scope.cancel()
 
 
-async def _run_looks(pool: Pool, waits: WaitTeller, watchdog: Watchdog) -> None:
-    while True:
-        await trio.sleep(LOOK_EVERY_S)
-        waits.look()
-        if not is_wanted(pool):
-            watchdog.clock.on_sign(trio.current_time())
+@attrs.define(eq=False)
+class _Looks:
+    """Looks at every pool that there is by then."""
+
+    fleet: Fleet
+    emit: Observer
+    wall_clock: Callable[[], float]
+    watchdog: Watchdog
+    _tellers: dict[EndpointId, WaitTeller] = attrs.field(factory=dict, init=False)
+
+    async def run_looks(self) -> None:
+        """Look until cancelled."""
+        while True:
+            for pool in self.fleet.pools.values():
+                if pool.endpoint_id not in self._tellers:
+                    self._tellers[pool.endpoint_id] = WaitTeller(pool, self.emit, self.wall_clock)
+            await trio.sleep(LOOK_EVERY_S)
+            for teller in self._tellers.values():
+                if _matters(teller.pool):
+                    teller.look()
+            if not any(map(is_wanted, self.fleet.pools.values())):
+                self.watchdog.clock.on_sign(trio.current_time())
+
+
+def _matters(pool: Pool) -> bool:
+    """Whether it is worth telling how a pool is: that nothing has helped so far matters to those who ask, if any do."""
+    return is_wanted(pool) or not (pool.slots and pool.stalled_s())
 
 
 def is_wanted(pool: Pool) -> bool:
-    """Whether somebody holds slots of a pool, or waits for them or for a session's place."""
-    return bool(pool.dispatcher.held() or pool.dispatcher.ledger.waiting or pool.sessions.waiting)
+    """Whether somebody holds slots of a pool, or waits for them, for a session's place or for its turn."""
+    sessions = pool.sessions
+    return bool(pool.dispatcher.held() or pool.dispatcher.ledger.waiting or sessions.waiting or sessions.paused)

@@ -12,12 +12,14 @@ import click
 
 from scavenge.cli.check import check
 from scavenge.cli.endpoints import endpoints
+from scavenge.cli.exec import exec_
 from scavenge.cli.failures import INTERRUPTED, USAGE, tell_failure
 from scavenge.cli.images import images
 from scavenge.cli.output import make_outputs_safe
 from scavenge.cli.plugins import plugins
 from scavenge.cli.report import report
 from scavenge.cli.run import run
+from scavenge.cli.serve import serve
 
 
 @click.group(
@@ -25,6 +27,8 @@ from scavenge.cli.run import run
         "run": run,
         "check": check,
         "endpoints": endpoints,
+        "serve": serve,
+        "exec": exec_,
         "images": images,
         "report": report,
         "plugins": plugins,

@@ -23,6 +23,7 @@ from pathlib import Path
 import attrs
 import trio
 
+from scavenge.edge.no_proxy import past_proxies
 from scavenge.edge.running_worker import RunningWorker
 from scavenge.edge.worker_log import WorkerLog
 from scavenge.errors import CannotSpawn, single_error
@@ -101,21 +102,7 @@ def _close_socket(ours: socket.socket) -> None:
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What a worker is given: its clients reach the gateway on loopback, and its log has all that it printed."""
-    lower, upper = environ.get("no_proxy"), environ.get("NO_PROXY")
-    return {
-        **environ,
-        "no_proxy": _with_loopback(lower if lower is not None else upper),
-        "NO_PROXY": _with_loopback(upper if upper is not None else lower),
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONFAULTHANDLER": "1",
-    }
-
-
-def _with_loopback(no_proxy: str | None) -> str:
-    hosts = [host for host in map(str.strip, (no_proxy or "").split(",")) if host]
-    if "*" in hosts:
-        return "*"
-    return ",".join([*hosts, *(host for host in ("127.0.0.1", "localhost") if host not in hosts)])
+    return {**environ, **past_proxies(environ), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 
 
 @contextmanager
