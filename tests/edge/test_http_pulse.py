@@ -42,10 +42,10 @@ async def test_connecting_and_what_follows_the_end_do_not_count(autojump_clock: 
     with trio.CancelScope() as scope:
         pulse = Pulse(scope, 1.0)
         pulse.sending()
-        pulse.connecting()
+        pulse.pause()
         pulse.sending()
         assert scope.deadline < 1.1
-        pulse.connecting()
+        pulse.pause()
         await trio.sleep(60)
         pulse.sending()
         pulse.received(b"x", trio.current_time())
@@ -55,6 +55,18 @@ async def test_connecting_and_what_follows_the_end_do_not_count(autojump_clock: 
         await trio.sleep(60)
     assert not scope.cancelled_caught
     assert pulse.first_byte_s == 0.0
+
+
+async def test_after_a_pause_silence_counts_from_its_end(autojump_clock: trio.testing.MockClock) -> None:
+    with trio.CancelScope() as scope:
+        pulse = Pulse(scope, 64.0)
+        pulse.sending()
+        pulse.received(b"x", trio.current_time())
+        pulse.pause()
+        await trio.sleep(1000)
+        pulse.go_on(trio.current_time())
+        await trio.sleep_forever()
+    assert trio.current_time() == pytest.approx(1064.0, abs=64 * SLACK + 1e-6)
 
 
 async def test_without_a_limit_silence_is_never_noticed(autojump_clock: trio.testing.MockClock) -> None:

@@ -183,7 +183,7 @@ async def test_what_follows_done_changes_nothing() -> None:
 async def test_a_server_that_keeps_the_connection_open_after_done_costs_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("scavenge.edge.model_http.LINGER_S", 0.2)
+    monkeypatch.setattr("scavenge.edge.http.reply.LINGER_S", 0.2)
     whole = BEGUN + chunk(delta("", "stop")) + chunk(DONE)
     request = ChatRequest(ASK.messages, idle_timeout_s=0.1)
     assert isinstance((await answer_of(whole, silent, request=request)).outcome, Ok)

@@ -9,28 +9,32 @@ from __future__ import annotations
 import math
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 
+import attrs
 import httpx
 import trio
 
-from scavenge.core.chat import ReplyReader, encode_request
 from scavenge.core.errorbody import Wording
 from scavenge.core.flow import Stream
 from scavenge.core.modellist import outcome_of_probe
+from scavenge.core.outcome import of_another_api
 from scavenge.core.reply import is_from_cache
+from scavenge.core.request_body import encode_relay, encode_request
 from scavenge.edge.http.dial import CONNECT_DEADLINE_S, LAG_S, Dialer
-from scavenge.edge.http.exchange import Exchange, Pulse
+from scavenge.edge.http.exchange import Pulse
 from scavenge.edge.http.faults import HttpFault
 from scavenge.edge.http.fields import BadRequest, Field, fields_of
 from scavenge.edge.http.load import LoadReader
 from scavenge.edge.http.pool import IDLE_EXPIRY_S, ConnectionPool
-from scavenge.edge.http.request import Request
+from scavenge.edge.http.reply import Reception
+from scavenge.edge.http.request import Request, RequestKind
 from scavenge.edge.http.route import Route, RouteError, route_to
 from scavenge.edge.http.tls import shared_context
 from scavenge.edge.http.transport import Observe, open_http_client
 from scavenge.errors import UsageError
+from scavenge.runtime.ports import RelayRequest
 from scavenge.signals import ServerLoad
 from scavenge.types import (
     Answer,
@@ -49,9 +53,6 @@ from scavenge.types import (
 
 PROBE_BODY_BYTES = 8 * 2**20
 """How long a list of models may be."""
-
-LINGER_S = 1.0
-"""How long the end of a body may take after all that counts has come; a connection that takes longer is closed."""
 
 _PATHS = {ApiType.CHAT_COMPLETIONS: "/chat/completions", ApiType.COMPLETIONS: "/completions"}
 _SECRET_HEADER_CHARACTERS = 8
@@ -104,7 +105,7 @@ class UnusableClient:
         """Minus infinity, too."""
         return -math.inf
 
-    async def ask(self, request: ChatRequest, stream: Stream | None = None) -> Answer:
+    async def ask(self, request: ChatRequest | RelayRequest, stream: Stream | None = None) -> Answer:
         """Say what is wrong."""
         await trio.lowlevel.checkpoint()
         return Answer(self._outcome)
@@ -132,6 +133,14 @@ class UnusableClient:
         """Nothing is open."""
 
 
+@attrs.frozen
+class _Api:
+    """What requests to one of the protocols have in common."""
+
+    post: RequestKind = attrs.field(repr=False)
+    wording: Wording
+
+
 class HttpModelClient:
     """Talks to one endpoint. Its connections live until :meth:`close`."""
 
@@ -140,10 +149,8 @@ class HttpModelClient:
         self._pool = pool
         self._path = path
         self._fields = fields
-        asked = _PATHS[endpoint.type]
-        json_fields = [*fields, (b"content-type", b"application/json")]
-        self._post = pool.dialer.route.request_kind(b"POST", path + asked.encode(), json_fields)
-        self._wording = Wording(f"POST {endpoint.url}{asked}", _secrets(endpoint, pool.dialer.route))
+        self._secrets = _secrets(endpoint, pool.dialer.route)
+        self._apis = {api: self._api(asked) for api, asked in _PATHS.items()}
         self._load = LoadReader(pool, path, fields)
 
     @property
@@ -156,19 +163,25 @@ class HttpModelClient:
         """When anything last came from its host: bytes, or a connection accepted, refused or ended."""
         return self._pool.dialer.signs.reached_at
 
-    async def ask(self, request: ChatRequest, stream: Stream | None = None) -> Answer:
+    async def ask(self, request: ChatRequest | RelayRequest, stream: Stream | None = None) -> Answer:
         """Send one request and wait for the whole reply. What goes wrong is an outcome, never an exception.
 
-        What comes of a streamed reply is noted in *stream* as it comes. Cancellation closes the connection, so that the
-        server stops generating.
+        What comes of a streamed reply is noted in *stream* as it comes, and handed on where that is asked for.
+        Cancellation closes the connection, so that the server stops generating.
         """
-        body = encode_request(self._endpoint.type, self._endpoint.model, request)
+        body = self._body_of(request)
         if isinstance(body, Rejected):
             await trio.lowlevel.checkpoint()
             return Answer(body)
+        own, sink = self._endpoint.type, None
+        asked = own
+        if isinstance(request, RelayRequest):
+            asked, sink = request.api, request.sink
+        api = self._apis[asked]
         with trio.CancelScope() as silence:
             pulse = Pulse(silence, request.idle_timeout_s, from_sending=request.stream)
-            return await self._exchange(self._post.request(body), pulse, stream)
+            answer = await self._exchange(api.post.request(body), Reception(pulse, stream, sink), api.wording)
+            return answer if asked is own else attrs.evolve(answer, outcome=of_another_api(answer.outcome))
         late = trio.current_time() - silence.deadline > LAG_S  # this process was busy: it blames nobody
         what = f"{self._endpoint.url}: not a byte for {request.idle_timeout_s:g} s (idle_timeout)"
         return Answer(Lost(what, LostCause.LATE if late else LostCause.SILENT), pulse.first_byte_s)
@@ -176,7 +189,7 @@ class HttpModelClient:
     async def probe(self, path: str) -> Healthy | Outcome:
         """Ask ``GET {url}{path}`` whether the server is there and lists the model; the caller sets the deadline."""
         path = f"/{path.lstrip('/')}"
-        wording = Wording(f"GET {self._endpoint.url}{path}", self._wording.secrets)
+        wording = Wording(f"GET {self._endpoint.url}{path}", self._secrets)
         try:
             target = self._path + httpx.URL(path).raw_path
         except httpx.InvalidURL:
@@ -201,42 +214,36 @@ class HttpModelClient:
 
     def open_http(self, observe: Observe | None = None) -> httpx.AsyncClient:
         """An httpx client over the same connections that tells *observe* how its exchanges end."""
-        return open_http_client(self._endpoint, self._pool, self._wording, observe)
+        return open_http_client(self._endpoint, self._pool, self._apis[self._endpoint.type].wording, observe)
 
     def close(self) -> None:
         """Close the idle connections at once; those in use close when their exchange ends. Never waits."""
         self._pool.close()
 
-    async def _exchange(self, request: Request, pulse: Pulse, stream: Stream | None) -> Answer:
+    def _api(self, path: str) -> _Api:
+        fields = [*self._fields, (b"content-type", b"application/json")]
+        post = self._pool.dialer.route.request_kind(b"POST", self._path + path.encode(), fields)
+        return _Api(post, Wording(f"POST {self._endpoint.url}{path}", self._secrets))
+
+    def _body_of(self, request: ChatRequest | RelayRequest) -> bytes | Rejected:
+        model = self._endpoint.model
+        if isinstance(request, ChatRequest):
+            return encode_request(self._endpoint.type, model, request)
+        handed_on = request.sink is not None
+        return encode_relay(model, request.body, request.defaults, stream=request.stream, handed_on=handed_on)
+
+    async def _exchange(self, request: Request, reception: Reception, wording: Wording) -> Answer:
+        pulse = reception.pulse
         try:
             exchange = await self._pool.start(request, pulse)
         except HttpFault as fault:
-            return Answer(fault.told(self._wording), pulse.first_byte_s)
+            return Answer(fault.told(wording), pulse.first_byte_s)
         try:
             headers = exchange.head.text()
-            outcome = await self._read(exchange, headers, pulse, stream)
+            outcome = await reception.read(exchange, headers, wording)
         finally:
             exchange.close()
         return Answer(outcome, pulse.first_byte_s, isinstance(outcome, Ok) and is_from_cache(headers))
-
-    async def _read(
-        self, exchange: Exchange, headers: Mapping[str, str], pulse: Pulse, stream: Stream | None
-    ) -> Outcome:
-        reader = ReplyReader(self._wording)
-        reader.start(exchange.head.status, headers, time.time())
-        noted = 0
-        try:
-            while not reader.over and (data := await exchange.read()):
-                reader.feed(data)
-                if stream is not None and (pieces := reader.pieces) != noted:
-                    stream.came(pulse.received_at, pieces - noted)
-                    noted = pieces
-        except HttpFault as fault:
-            return reader.cut(str(fault), fault.cause)
-        if reader.over:
-            pulse.stop()
-            await _linger(exchange)
-        return reader.finish()
 
     async def _probe(self, request: Request, pulse: Pulse, wording: Wording) -> Healthy | Outcome:
         exchange = await self._pool.start(request, pulse)
@@ -248,15 +255,6 @@ class HttpModelClient:
             return Failed(f"{wording.tried}: the reply is longer than {PROBE_BODY_BYTES} bytes")
         head = exchange.head
         return outcome_of_probe(self._endpoint.model, head.status, head.text(), body, wording, time.time())
-
-
-async def _linger(exchange: Exchange) -> None:
-    """Read the little that may follow what counts, so that the connection can be used again."""
-    with trio.move_on_after(LINGER_S):
-        try:
-            await exchange.read()
-        except HttpFault:
-            return
 
 
 def _fields(endpoint: Endpoint) -> list[Field]:

@@ -20,12 +20,16 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
-from scavenge.core.chat import ReplyReader, encode_request
+from scavenge.core.chat import ReplyReader
 from scavenge.core.errorbody import Wording
 from scavenge.core.flow import Stream
 from scavenge.core.modellist import outcome_of_probe
+from scavenge.core.outcome import of_another_api
+from scavenge.core.relay import RelayReader
+from scavenge.core.request_body import encode_relay, encode_request
 from scavenge.errors import UsageError, single_error
 from scavenge.listings import Listing
+from scavenge.runtime.ports import RelayRequest, ReplySink
 from scavenge.signals import ServerLoad
 from scavenge.testing import faults, wire
 from scavenge.testing.following import Following
@@ -33,9 +37,10 @@ from scavenge.testing.lister import Lister
 from scavenge.testing.node import Node, check_servers, make_hosts
 from scavenge.testing.script import run_script
 from scavenge.testing.served import GarbageReply, Generation, Refusal, SimulatedServer, Truth
-from scavenge.types import Answer, ApiType, ChatRequest, Endpoint, Healthy, Lost, LostCause, Outcome, Rejected
+from scavenge.types import Answer, ApiType, ChatRequest, Endpoint, Healthy, Lost, LostCause, Ok, Outcome, Rejected
 
 _JSON = {"content-type": "application/json"}
+_EVENTS = {"content-type": "text/event-stream"}
 
 
 class SimulatedFleet:
@@ -123,7 +128,7 @@ class SimulatedClient:
         """When anything last came from its host, which goes on taking connections while the server is frozen."""
         return max(self.heard_at, self._answered_at)
 
-    async def ask(self, request: ChatRequest, stream: Stream | None = None) -> Answer:
+    async def ask(self, request: ChatRequest | RelayRequest, stream: Stream | None = None) -> Answer:
         """Send one request and wait for the whole reply.
 
         What has come of a streamed one is noted in *stream* when its ``refresh`` is called, and when the request ends.
@@ -134,7 +139,9 @@ class SimulatedClient:
             if isinstance(node, Lost):
                 return Answer(node)
             ask = self._begin(node, request, following)
-            return ask if isinstance(ask, Answer) else await self._finish(ask, following)
+            answer = ask if isinstance(ask, Answer) else await self._finish(ask, following)
+            own = self._api_of(request) is self._endpoint.type
+            return answer if own else attrs.evolve(answer, outcome=of_another_api(answer.outcome))
         await trio.lowlevel.checkpoint()
         return Answer(Lost(f"nothing heard for {request.idle_timeout_s:g} s", LostCause.SILENT))
 
@@ -194,12 +201,22 @@ class SimulatedClient:
         self._answered_at = trio.current_time()
         return Lost(f"{self._endpoint.url}: connection reset")
 
-    def _begin(self, node: Node, request: ChatRequest, following: Following) -> wire.Ask | Answer:
+    def _api_of(self, request: ChatRequest | RelayRequest) -> ApiType:
+        return request.api if isinstance(request, RelayRequest) else self._endpoint.type
+
+    def _body_of(self, request: ChatRequest | RelayRequest) -> bytes | Rejected:
+        model = self._endpoint.model
+        if isinstance(request, ChatRequest):
+            return encode_request(self._endpoint.type, model, request)
+        handed_on = request.sink is not None
+        return encode_relay(model, request.body, request.defaults, stream=request.stream, handed_on=handed_on)
+
+    def _begin(self, node: Node, request: ChatRequest | RelayRequest, following: Following) -> wire.Ask | Answer:
         """Let the server take a request on; the answer of one that it does not."""
-        body = encode_request(self._endpoint.type, self._endpoint.model, request)
+        body = self._body_of(request)
         if isinstance(body, Rejected):
             return Answer(body)
-        ask = wire.read_ask(body, wire.CHAT if self._endpoint.type is ApiType.CHAT_COMPLETIONS else wire.TEXT)
+        ask = wire.read_ask(body, wire.CHAT if self._api_of(request) is ApiType.CHAT_COMPLETIONS else wire.TEXT)
         if isinstance(ask, Refusal):
             return self._refused(ask)
         reply = wire.reply_for(ask, self._seed)
@@ -212,18 +229,45 @@ class SimulatedClient:
 
     async def _finish(self, ask: wire.Ask, following: Following) -> Answer:
         """Wait until the generation is over. Cancelled, the server stops generating."""
-        generation = following.generation
+        generation, request = following.generation, following.request
+        sink = request.sink if isinstance(request, RelayRequest) and ask.stream else None
         if ask.stream:
             self._streams.add(generation)
         try:
-            await following.wait_over()
+            outcome = await (self._collect(ask, following) if sink is None else self._hand_on(ask, following, sink))
         finally:
             following.end()
             self._stop_hearing(generation)
-        if generation.lost:
-            return Answer(self._reset(), following.first_byte_s)
-        self._hear(trio.current_time())
-        return Answer(_read(200, wire.whole_reply(ask, generation)), following.first_byte_s)
+        if not generation.lost:
+            self._hear(trio.current_time())
+        return Answer(outcome, following.first_byte_s)
+
+    async def _collect(self, ask: wire.Ask, following: Following) -> Outcome:
+        await following.wait_over()
+        if following.generation.lost:
+            return self._reset()
+        outcome = _read(200, wire.whole_reply(ask, following.generation))
+        if ask.stream and isinstance(outcome, Ok):  # it would have come in events
+            return attrs.evolve(outcome, reply=attrs.evolve(outcome.reply, body=None))
+        return outcome
+
+    async def _hand_on(self, ask: wire.Ask, following: Following, sink: ReplySink) -> Outcome:
+        """Hand a stream on token by token, in the events in which it would have come."""
+        generation, reader, written = following.generation, RelayReader(), 0
+        reader.start(200, _EVENTS)
+        while True:
+            await following.wait_more(written)
+            if generation.lost:
+                return reader.cut(self._reset().message) if written else self._reset()  # the head comes with a token
+            data = b"" if written else wire.stream_opening(ask)
+            start, written = written, generation.tokens
+            data += wire.stream_tokens(ask, generation.reply.tokens[start:written])
+            if ended := generation.over:
+                data += wire.stream_end(ask, generation)
+            if events := reader.feed(data):
+                await following.give(sink, events)
+            if ended:
+                return reader.finish()
 
 
 def _outcome_of(refusal: Refusal | GarbageReply) -> Outcome:

@@ -37,8 +37,9 @@ SLACK = 1 / 64
 class Pulse:
     """When bytes last moved in one exchange, kept as the deadline of a cancel scope: ``idle_s`` after that it fires.
 
-    Never earlier, and later by no more than ``SLACK``. Connecting has a deadline of its own and does not count.
-    ``from_sending`` counts the wait for the first byte too.
+    Never earlier, and later by no more than ``SLACK``. Connecting has a deadline of its own and does not count, nor
+    does the time in which whoever the reply is for takes nothing. ``from_sending`` counts the wait for the first byte
+    too.
     """
 
     __slots__ = ("_from_sending", "_good_until", "_idle_s", "_scope", "first_byte_at", "received_at", "sent_at")
@@ -59,10 +60,14 @@ class Pulse:
         """Seconds from sending to the first byte of the body."""
         return None if self.sent_at is None or self.first_byte_at is None else self.first_byte_at - self.sent_at
 
-    def connecting(self) -> None:
-        """The wait for a connection begins."""
+    def pause(self) -> None:
+        """Nothing can be heard for now: a connection is being made, or what has come is not taken yet."""
         self._good_until = -math.inf
         self._scope.deadline = math.inf
+
+    def go_on(self, now: float) -> None:
+        """Reading goes on: silence counts from *now*."""
+        self._moved(now)
 
     def stop(self) -> None:
         """All that counts has come."""

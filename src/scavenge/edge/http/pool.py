@@ -47,9 +47,9 @@ class ConnectionPool:
             try:
                 return await self._begin(used, request, pulse)
             except NoReply:
-                pulse.connecting()
+                pulse.pause()
         else:
-            pulse.connecting()
+            pulse.pause()
         return await self._begin(Connection(await self.dialer.dial()), request, pulse)
 
     def close(self) -> None:
