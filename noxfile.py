@@ -13,11 +13,15 @@ nox.options.sessions = ["lint", "types", "tests", "plugins", "docs"]
 ROOT = Path(__file__).parent
 PINS = ("-c", str(ROOT / "requirements" / "lock.txt"))
 NEWER_VERIFIERS = ROOT / "requirements" / "lock-verifiers.txt"
+HARNESSES = ROOT / "requirements" / "lock-harnesses.txt"
 LOCKED_REQUIREMENTS = (".[test,images,parquet,math,report]", "-r", "requirements/real.txt")
 PACKAGES = sorted(path.parent.name for path in (ROOT / "plugins").glob("*/pyproject.toml"))
 LOCK_VERIFIERS_HEADER = """\
 # What plugins/scavenge-verifiers is tested with a second time: the verifiers that has the newer API alone, and needs
 # other versions than the last one with the classic API, which lock.txt has. Written by `nox -s lock_verifiers`.
+"""
+LOCK_HARNESSES_HEADER = """\
+# What requirements/harnesses.txt is installed with, in an environment of its own. Written by `nox -s lock_harnesses`.
 """
 LOCK_HEADER = """\
 # What the project is tested with: constraints for pip (`pip install -c requirements/lock.txt ...`).
@@ -144,6 +148,13 @@ def lock_verifiers(session: nox.Session) -> None:
     """Write requirements/lock-verifiers.txt anew, in the same way."""
     session.install(".[test]", "./plugins/scavenge-verifiers[test]", "verifiers>=0.4", "mypy")
     write_lock(session, NEWER_VERIFIERS, LOCK_VERIFIERS_HEADER)
+
+
+@nox.session
+def lock_harnesses(session: nox.Session) -> None:
+    """Write requirements/lock-harnesses.txt anew, in the same way."""
+    session.install("-r", "requirements/harnesses.txt")
+    write_lock(session, HARNESSES, LOCK_HARNESSES_HEADER)
 
 
 def write_lock(session: nox.Session, path: Path, header: str) -> None:
