@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import trio
@@ -42,12 +43,13 @@ async def test_servers_in_jobs_are_found_and_answer(tmp_path, cluster: Cluster):
     (tmp_path / "questions.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
     (tmp_path / "servers").mkdir()
     plan = FleetPlan([SimulatedServer("ep1"), SimulatedServer("ep2")])
+    now = int(time.time())  # as the program has it
     async with open_http_fleet(plan) as fleet:
         first, second = (str(row.url) for row in fleet.rows())
         (tmp_path / "servers" / "2.json").write_text(json.dumps({"url": second}))
         cluster.tell(
             [
-                job(1, name="vllm-a", comment=f"url={first} slots=3"),
+                job(1, name="vllm-a", comment=f"url={first} slots=3", start=now, end=now + 36_000),
                 job(2, name="vllm-b", comment="", start=0, end=0, limit=None),
                 job(3, name="vllm-c", comment="not up yet"),
             ]
