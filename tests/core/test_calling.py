@@ -31,9 +31,11 @@ def test_a_reply_that_is_another_one_as_a_stream_is_not_asked_for_as_one(option,
     ("outcome", "refuses"),
     [
         (Rejected("no streams", 400), True),
-        (Rejected("too long", 400, context_length=True), False),
+        (Rejected("extra inputs are not permitted: Stream_Options", 422), True),
+        (Rejected("temperature is wrong", 400), False),
+        (Rejected("too long to stream", 400, context_length=True), False),
         (Failed("500", 500), False),
-        (Lost("gone"), False),
+        (Lost("the stream is gone"), False),
     ],
 )
 def test_only_a_refusal_can_be_one_of_the_stream(outcome, refuses):

@@ -172,9 +172,12 @@ async def test_what_is_wrong_with_a_request_is_told_as_it_was_said_without_a_str
         assert len(server.asked) == 3
 
 
-async def test_a_prompt_that_is_too_long_is_not_asked_again(autojump_clock):
-    async with open_desk({A: (server := Server(saying(Rejected("too long", 400, context_length=True))))}) as kit:
-        with pytest.raises(RequestFailed, match="too long"):
+@pytest.mark.parametrize(
+    "refusal", [Rejected("too long", 400, context_length=True), Rejected("temperature is wrong", 422)]
+)
+async def test_what_is_refused_for_itself_is_not_asked_again(autojump_clock, refusal):
+    async with open_desk({A: (server := Server(saying(refusal)))}) as kit:
+        with pytest.raises(RequestFailed, match=refusal.message):
             await kit.desk.answer(call(), None)
         assert len(server.asked) == 1
 

@@ -29,8 +29,11 @@ def may_be_streamed(document: Json) -> bool:
 
 
 def refuses_stream(outcome: Outcome) -> bool:
-    """Whether a server that was asked for a stream in place of a whole reply may have refused just that."""
-    return isinstance(outcome, Rejected) and not outcome.context_length
+    """Whether a server that was asked for a stream in place of a whole reply may have refused just that.
+
+    Servers that do so name the option that they do not like; any other refusal is of the request, and final.
+    """
+    return isinstance(outcome, Rejected) and not outcome.context_length and "stream" in outcome.message.lower()
 
 
 def options_of(document: Json) -> Json:
