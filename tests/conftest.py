@@ -60,9 +60,10 @@ def pytest_collection_finish() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the mark of :func:`real_parts.real` known, and Ctrl-C an interrupt.
 
-    A shell starts what it runs in the background with SIGINT ignored; the suite must not depend on that.
+    A shell starts what it runs in the background with SIGINT and SIGQUIT ignored; the suite must not depend on that.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     config.addinivalue_line("markers", "real(name, available, reason): needs a real part (tests/real_parts.py)")
 
 
