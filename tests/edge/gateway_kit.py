@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, closing
+import resource
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager
 
 import attrs
 import trio
@@ -178,3 +180,15 @@ def check_empty(server: Server) -> None:
     clients = server._entrance.clients
     assert (clients.connections, clients.answering, clients.held_bytes) == (0, 0, 0)
     assert not clients._waiting
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Let this process open nothing more while the block runs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as highest:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest.fileno() + 1, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
 import trio
 import trio.testing
-from gateway_kit import Door, open_gateway, waiting
+from gateway_kit import Door, no_descriptor_left, open_gateway, waiting
 from raw_client import MESSAGES, chunk, chunked_head, get, post, until
 
 from scavenge.edge.gateway.clients import Clients
@@ -115,17 +113,6 @@ async def test_of_too_many_that_ask_nothing_the_one_that_was_first_has_to_go():
             await until(lambda: gateway.server.connections == 3)
             assert await first.at_end()
             assert (await second.ask(post())).status == 200
-
-
-@contextmanager
-def no_descriptor_left() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.socket() as highest:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest.fileno() + 1, hard))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_without_descriptors_those_that_ask_nothing_make_room():

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import errno
 import resource
-import socket
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import pytest
 import trio
 import trio.testing
-from gateway_kit import Door, open_gateway, raising, waiting
+from gateway_kit import Door, no_descriptor_left, open_gateway, raising, waiting
 from raw_client import TOKEN, get, post, until
 
 from scavenge.edge.gateway.listener import open_listener
@@ -116,17 +114,6 @@ async def test_a_thousand_connections_at_once_are_served():
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert statuses == [200] * 1000
-
-
-@contextmanager
-def no_descriptor_left() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.socket() as highest:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest.fileno() + 1, hard))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_without_descriptors_a_client_waits_until_there_is_one_and_those_under_way_are_served():
